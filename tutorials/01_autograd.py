@@ -7,13 +7,13 @@
 # The expression is the squared error of the smallest possible model, a line. The model gets an
 # input $x$ and computes $u = wx + b$, where $w$ (the weight) and $b$ (the bias) are the numbers to
 # be learnt. The right answer would be $y$, so the error is $e = u - y$, and the loss is $L = e^2$.
-# Learning means to change $w$ and $b$ so that $L$ falls, and for that we need to know $dL/dw$ and
+# Learning means changing $w$ and $b$ so that $L$ falls, and for that we need to know $dL/dw$ and
 # $dL/db$: how fast $L$ changes when $w$ or $b$ changes.
 #
 # This is where we are going. Each box is a number: its value, and the derivative of $L$ with
 # respect to it.
 
-# %%
+# %% tags=["hide-input"]
 import math
 
 import numpy as np
@@ -21,12 +21,18 @@ import numpy as np
 import tinyprop as tp
 from lesson import BLACK, BLUE, RED, check, hint, panels, predict, reveal, show
 
+# %%
 w, x, b, y = (tp.tensor(v, requires_grad=True) for v in (-1.5, 2.0, 0.5, 1.0))
 m = w * x
 u = m + b
 e = u - y
 L = e * e
-show(tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L))
+show(
+    tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L),
+    "A graph of nine boxes from w, x, b and y over m = w x, u = m + b and e = u - y to L = e e. Each has "
+    "its value and the derivative of L: w -1.5 and -14, x 2 and 10.5, b 0.5 and -7, y 1 and 7, m -3 and "
+    "-7, u -2.5 and -7, e -3.5 and -7, L 12.25 and 1.",
+)
 
 # %% [markdown]
 # ## By hand
@@ -44,7 +50,7 @@ show(tp.draw(L, w=w, x=x, b=b, y=y, m=m, u=u, e=e, L=L))
 # | $m = wx$ | $dm/dw = x = 2$, $dm/dx = w = -1.5$ | $dL/dw = -14$, $dL/dx = 10.5$ |
 #
 # Compare with the figure. Three rules were enough: a sum passes the derivative on, a difference
-# turns its sign for the second term, and a product multiplies it by *the other factor*.
+# flips its sign for the second term, and a product multiplies it by *the other factor*.
 #
 # Is it true? There is a test that needs no calculus: move $w$ a little to both sides and see how
 # $L$ changes. This is called a *central difference*, and every gradient in this project is tested
@@ -168,7 +174,7 @@ print("dL/de is", result.inputs[0].grad)
 # %% [markdown]
 # ## One more rule, and a curve
 #
-# A network also bends: it needs a function that is not a line. We take $\tanh$, whose derivative is
+# A network also needs a nonlinear function. We take $\tanh$, whose derivative is
 # $1 - \tanh^2$. Any function will do as long as we know its slope. Here is the derivative of
 # $\tanh^2 x$ by our program, at 61 places.
 
@@ -190,6 +196,7 @@ for place in places:
     slopes.append(v.grad)
 differences = (np.tanh(places + h) ** 2 - np.tanh(places - h) ** 2) / (2 * h)
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.9)
 axes.plot(places, values, color=BLUE, label=r"$\tanh^2 x$")
 axes.plot(places, slopes, color=RED, label="its slope, by our program")
@@ -198,7 +205,13 @@ axes.plot(
 )
 axes.set(title="A slope from local slopes", xlabel="x")
 axes.legend()
-show(figure)
+show(
+    figure,
+    f"tanh(x) squared for x from -3 to 3, a valley that reaches 0 at 0, and its slope, which runs from "
+    f"{min(slopes):.2f} to {max(slopes):.2f}. Dots by central differences lie on the slope.",
+)
+
+# %%
 print(f"they agree to 1e-9: {abs(np.array(slopes) - differences).max() < 1e-9}")
 
 # %% [markdown]
@@ -224,6 +237,7 @@ for _ in range(30):
     w, b = w - RATE * weight.grad, b - RATE * bias.grad
     lines.append((w, b))
 
+# %% tags=["hide-input"]
 figure, (left, right) = panels(2, 8.0, 2.9)
 left.plot(xs, ys, "o", color=BLACK, markersize=4)
 ends = np.array([-2.0, 2.0])
@@ -240,7 +254,14 @@ for step, alpha in ((0, 0.25), (3, 0.4), (30, 1.0)):
 left.set(title="The line after some steps", xlabel="x", xlim=(-2.1, 2.9))
 right.semilogy(losses, color=BLUE)
 right.set(title="Mean square error", xlabel="step")
-show(figure)
+show(
+    figure,
+    f"Left: {len(xs)} points and the line after 0, 3 and 30 steps; it starts with the slope "
+    f"{lines[0][0]:.1f} and ends with {lines[-1][0]:.2f}, through the points. Right: the mean square "
+    f"error falls from {losses[0]:.2f} to {losses[-1]:.3f}.",
+)
+
+# %%
 print(
     f"w = {w:.2f}, b = {b:.2f}; mean square error {losses[0]:.2f} at first, {losses[-1]:.3f} "
     "in "

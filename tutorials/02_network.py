@@ -7,15 +7,17 @@
 #
 # The task: tell three spirals apart. Each point has two coordinates and a class, 0, 1 or 2. No
 # straight line separates them; a network with one hidden layer does. Here are the points, and what
-# the network of this lesson will have learnt.
+# the network of this lesson will have learnt. (The folded cell trains it with tinyprop. You will
+# write every line of that yourself by the end of the lesson.)
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GRAY, GREEN, RED, check, hint, panels, predict, reveal, show
+from lesson import BLUE, GRAY, GREEN, RED, check, claim, hint, panels, predict, reveal, show
 
+# %%
 CLASSES, POINTS, HIDDEN = 3, 100, 32
 random = np.random.default_rng(0)
 turn = np.linspace(0.15, 1, POINTS)
@@ -23,8 +25,15 @@ first = 2 * np.pi / CLASSES * np.arange(CLASSES)[:, None]  # where the spirals s
 angle = first + 4.2 * turn + 0.12 * random.standard_normal((CLASSES, POINTS))
 points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=-1).reshape(-1, 2)  # (300, 2)
 labels = np.repeat(np.arange(CLASSES), POINTS)  # (300,)
+start = [
+    3.0 * random.standard_normal((2, HIDDEN)),
+    random.standard_normal(HIDDEN),
+    random.standard_normal((HIDDEN, CLASSES)) / HIDDEN**0.5,
+    np.zeros(CLASSES),
+]
 
 
+# %% tags=["hide-input"]
 def draw_classes(axes, classify):
     """Colour the plane by the class that a function gives to points (N, 2)."""
     grid = np.linspace(-1.25, 1.25, 120)
@@ -43,21 +52,11 @@ def draw_points(axes, title):
     )
 
 
-def loss_of(w1, b1, w2, b2, x=points):
-    """The network in tinyprop, and its mean loss."""
-    return F.cross_entropy(F.tanh(tp.tensor(x) @ w1 + b1) @ w2 + b2, labels)
-
-
-start = [
-    3.0 * random.standard_normal((2, HIDDEN)),
-    random.standard_normal(HIDDEN),
-    random.standard_normal((HIDDEN, CLASSES)) / HIDDEN**0.5,
-    np.zeros(CLASSES),
-]
 parameters = [tp.tensor(p, requires_grad=True) for p in start]
 optimizer = tp.optim.SGD(parameters, lr=0.5, momentum=0.9)
 for _ in range(150):
-    loss = loss_of(*parameters)
+    w1, b1, w2, b2 = parameters
+    loss = F.cross_entropy(F.tanh(tp.tensor(points) @ w1 + b1) @ w2 + b2, labels)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -68,12 +67,18 @@ def classify(x):
     return (np.tanh(x @ w1 + b1) @ w2 + b2).argmax(axis=1)
 
 
+wrong = (classify(points) != labels).sum()
 figure, (left, right) = panels(2, 7.0, 3.3)
 draw_points(left, "Three classes")
 draw_classes(right, classify)
 draw_points(right, "What the network says")
-show(figure)
-print(f"wrong: {(classify(points) != labels).sum()} of {len(points)} points")
+show(
+    figure,
+    f"Left: {len(points)} points on {CLASSES} spirals that start in the middle and wind around each "
+    "other, one colour for each class. Right: the plane, coloured by the class that the trained "
+    f"network gives to each place; {wrong} of the points lie in a colour that is not theirs.",
+)
+print(f"wrong: {wrong} of {len(points)} points")
 
 # %% [markdown]
 # The network computes, for a point $x$ (a row of 2 numbers),
@@ -130,6 +135,11 @@ def loss_and_gradients(w1, b1, w2, b2, x, y):
     return loss, [x.T @ to_u, to_u.sum(axis=0), h.T @ to_z, to_z.sum(axis=0)]
 
 
+def loss_of(w1, b1, w2, b2):
+    """The same network in tinyprop, and its mean loss."""
+    return F.cross_entropy(F.tanh(tp.tensor(points) @ w1 + b1) @ w2 + b2, labels)
+
+
 QUESTION = "loss before training"
 predict(QUESTION)
 
@@ -156,50 +166,105 @@ for name, ours, theirs in zip(("w1", "b1", "w2", "b2"), gradients, leaves, stric
 # $\eta$ is the learning rate. If $g$ is computed from a random part of the data, a *mini-batch*,
 # this is stochastic gradient descent, SGD.
 #
-# Many losses are long valleys: steep across, nearly flat along. A rate that is small enough for the
-# steep direction is far too small for the flat one. *Momentum* keeps a velocity $v$ that remembers
+# Many losses are long valleys: steep across, nearly flat along. Take $f(a, b) = \frac12 (a^2 + 30\,
+# b^2)$. A step multiplies $a$ by $1 - \eta$ and $b$ by $1 - 30\eta$. Above $\eta = 2/30$ the second
+# factor is below $-1$, and $b$ explodes; so the steep direction sets the largest rate, and along
+# the flat one even the best rate needs many steps. *Momentum* keeps a *velocity* $v$ that remembers
 # earlier gradients:
 # $$ v \leftarrow \mu v + g, \qquad w \leftarrow w - \eta v. $$
-# Across the valley, gradients of opposite sign cancel; along it, they add up, to $1/(1 - \mu)$
-# times one gradient. Here both go down the valley $f(a, b) = \frac12 (a^2 + 30\, b^2)$, with the
-# same rate.
+# It does two things.
+#
+# - *A larger effective rate.* If the gradient hardly changes, the velocity adds up to $g + \mu g +
+#   \mu^2 g + \dots = g/(1 - \mu)$. So the *effective rate* is $\eta/(1 - \mu)$, ten times $\eta$
+#   for $\mu = 0.9$. A fair comparison gives plain descent that rate, too.
+# - *Damping.* Across the valley, where plain descent with such a rate would overshoot and explode,
+#   gradients of alternating sign cancel in the velocity. Momentum does not prevent overshooting; it
+#   survives it.
+#
+# Here plain descent has its best rate, $2/(1 + 30)$, and then the effective rate of momentum; and
+# momentum has its best setting for this valley. Count how often $b$ changes its sign.
 
 
 # %%
+CURVATURE = np.array([1.0, 30.0])
+
+
 def descend(rate, momentum, steps=60):
     w, v, path = np.array([-4.0, 1.0]), np.zeros(2), []
     for _ in range(steps):
         path.append(w)
-        v = momentum * v + np.array([1.0, 30.0]) * w
+        v = momentum * v + CURVATURE * w
         w = w - rate * v
     return np.array(path)
 
 
-grid_a, grid_b = np.meshgrid(np.linspace(-4.5, 2, 100), np.linspace(-1.3, 1.3, 80))
-figure, (left, right) = panels(2, 8.6, 2.9)
-heights = 0.5 * (grid_a**2 + 30 * grid_b**2)
-left.contour(grid_a, grid_b, heights, levels=np.geomspace(0.05, 30, 9), colors=GRAY, linewidths=0.7)
-for momentum, colour in ((0.0, RED), (0.8, BLUE)):
-    path = descend(0.03, momentum)
-    left.plot(
-        *path.T, "o-", color=colour, markersize=2.5, linewidth=1, label=rf"$\mu = {momentum:g}$"
+root = np.sqrt(30)
+best_momentum, best_rate = ((root - 1) / (root + 1)) ** 2, 4 / (root + 1) ** 2
+effective = best_rate / (1 - best_momentum)
+WAYS = {  # rate, momentum, colour
+    "plain, a small rate": (0.03, 0.0, GRAY),
+    "plain, its best rate": (2 / 31, 0.0, RED),
+    "momentum": (best_rate, best_momentum, BLUE),
+    "plain, the effective rate of momentum": (effective, 0.0, RED),
+}
+paths = {name: descend(rate, momentum) for name, (rate, momentum, _) in WAYS.items()}
+heights = {name: 0.5 * path**2 @ CURVATURE for name, path in paths.items()}
+for name, (rate, momentum, _) in WAYS.items():
+    turns = (np.diff(np.sign(paths[name][:, 1])) != 0).sum()
+    print(
+        f"{name}: rate {rate:.3f}, momentum {momentum:.2f}: b changes its sign {turns} times, "
+        f"f is {heights[name][-1]:.1e} in the end"
     )
-    right.semilogy(0.5 * (path[:, 0] ** 2 + 30 * path[:, 1] ** 2), color=colour)
-    print(f"momentum {momentum:g}: after 60 steps f is {0.5 * (path[-1] ** 2 @ [1, 30]):.1e}")
+claim(
+    "momentum ends below plain descent at its best rate",
+    heights["momentum"][-1] < 1e-3 * heights["plain, its best rate"][-1],
+)
+claim(
+    "plain descent at the effective rate explodes",
+    heights["plain, the effective rate of momentum"][-1] > 1e10,
+)
+
+# %% tags=["hide-input"]
+grid_a, grid_b = np.meshgrid(np.linspace(-4.5, 2, 100), np.linspace(-2.4, 2.4, 80))
+figure, (left, right) = panels(2, 8.8, 3.0)
+valley = 0.5 * (grid_a**2 + 30 * grid_b**2)
+left.contour(grid_a, grid_b, valley, levels=np.geomspace(0.05, 90, 9), colors=GRAY, linewidths=0.7)
+for name in ("plain, its best rate", "momentum"):
+    left.plot(*paths[name].T, "o-", color=WAYS[name][2], markersize=2.5, linewidth=1)
+for name, (_, _, colour) in list(WAYS.items())[:3]:
+    right.semilogy(heights[name], color=colour)
+right.text(59, 4, "plain, a small rate", color=GRAY, ha="right")
+right.text(59, 2e-4, "plain, its best rate", color=RED, ha="right")
+right.text(22, 1e-9, "momentum", color=BLUE, ha="right")
 left.set(title="Two ways down a valley", xlabel="a", ylabel="b")
-left.legend(loc="lower right", ncols=2)
-right.set(title="f", xlabel="step", ylim=(1e-5, 30))
-show(figure)
+right.set(title="f", xlabel="step", ylim=(1e-17, 100))
+show(
+    figure,
+    "Left: contour lines of a long valley and two paths to its lowest point; both cross the valley "
+    "floor again and again. Right: f against the step. After 60 steps "
+    + ", ".join(f"{name}: {heights[name][-1]:.0e}" for name in list(WAYS)[:3])
+    + ".",
+)
 
 # %% [markdown]
+# Both paths cross the valley again and again, and momentum gets down much faster. With the best
+# settings, a step of plain descent multiplies the error by $\frac{\kappa - 1}{\kappa + 1}$, a step
+# with momentum by $\frac{\sqrt\kappa - 1}{\sqrt\kappa + 1}$, where $\kappa$ is the ratio of the
+# curvatures, here 30 (Polyak, 1964). The root is what momentum gives, in a steep valley.
+#
 # ## All together
 #
-# Mini-batches of 30 points, momentum, our own gradients. One pass over all points is called an
-# *epoch*.
+# Mini-batches of 30 points, our own gradients, with and without momentum. One pass over all points
+# is called an *epoch*. Plain SGD runs with the rate of momentum, 0.3, and with its effective rate,
+# 3.
 
 # %%
 curves = {}
-for momentum, rate, colour in ((0.0, 0.3, RED), (0.9, 0.3, BLUE)):
+for name, momentum, rate in (
+    ("plain, rate 0.3", 0.0, 0.3),
+    ("plain, rate 3", 0.0, 3.0),
+    ("momentum 0.9, rate 0.3", 0.9, 0.3),
+):
     weights, velocity, losses = [p.copy() for p in start], [np.zeros_like(p) for p in start], []
     order = np.random.default_rng(1)
     for _ in range(60):
@@ -211,20 +276,41 @@ for momentum, rate, colour in ((0.0, 0.3, RED), (0.9, 0.3, BLUE)):
                 v *= momentum
                 v += g
                 w -= rate * v
-    curves[momentum] = losses, colour
-
-figure, (axes,) = panels(1, 6.5, 2.8)
-for momentum, (losses, colour) in curves.items():
-    axes.semilogy(losses, color=colour, label=rf"SGD, $\mu = {momentum:g}$")
+    curves[name] = losses
     print(
-        f"momentum {momentum:g}: mean loss {losses[0]:.2f} at first, {losses[-1]:.3f} after "
-        f"{len(losses)} epochs"
+        f"{name}: mean loss {losses[0]:.2f} at first, {np.mean(losses[-10:]):.3f} in the last ten epochs"
     )
-axes.axhline(np.log(3), color=GRAY, linestyle=":")
+ends = {name: np.mean(losses[-10:]) for name, losses in curves.items()}
+small_rate, large_rate, with_momentum = ends.values()
+claim(
+    f"ten times the rate, without momentum, ends within {abs(large_rate - with_momentum):.3f} of "
+    f"momentum; the small rate is {small_rate - with_momentum:.2f} above",
+    abs(large_rate - with_momentum) < 0.2 * (small_rate - with_momentum),
+)
+
+# %% tags=["hide-input"]
+figure, (axes,) = panels(1, 6.5, 2.8)
+for losses, colour in zip(curves.values(), (GRAY, RED, BLUE), strict=True):
+    axes.semilogy(losses, color=colour, linewidth=1.4)
+axes.text(60, 0.05, "plain, rate 0.3", color=GRAY, ha="right")
+axes.text(21, 0.35, "plain, rate 3", color=RED)
+axes.text(10, 0.03, "momentum 0.9,\nrate 0.3", color=BLUE)
+axes.axhline(np.log(3), color=GRAY, linestyle=":", linewidth=1)
 axes.text(60, 1.2, "knows nothing", color=GRAY, ha="right", fontsize=9)
 axes.set(title="Mean loss of all points", xlabel="epoch")
-axes.legend(loc="lower left")
-show(figure)
+show(
+    figure,
+    "Mean loss of all points against the epoch, on a logarithmic scale. "
+    + " ".join(
+        f"{name}: from {losses[0]:.2f} to {losses[-1]:.3f}." for name, losses in curves.items()
+    ),
+)
+
+# %% [markdown]
+# Here momentum gives a larger effective rate and nothing else: plain SGD with ten times the rate
+# ends in the same place. No direction of this small problem is so steep that a rate of 3 explodes.
+# Before you credit momentum (or any other method) with something, give its rival a rate that suits
+# it.
 
 # %% [markdown]
 # And the same loop with tinyprop, from the first line to the last. The engine computes the

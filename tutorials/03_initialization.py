@@ -10,7 +10,7 @@
 # with weights of four sizes. Left: the size of the signal on its way up. Right: the size of a
 # gradient on its way down. Both have logarithmic scales.
 
-# %%
+# %% tags=["hide-input"]
 import math
 from itertools import pairwise
 
@@ -20,13 +20,8 @@ import tinyprop as tp
 import tinyprop.functional as F
 from lesson import BLUE, GRAY, GREEN, RED, SKY, check, hint, panels, predict, reveal, show
 
+# %%
 WIDTH, DEPTH, SAMPLES = 100, 30, 50
-SIZES = {
-    1.0: (RED, "variance $1/n$"),
-    1.8: (SKY, "$1.8/n$"),
-    2.0: (BLUE, "$2/n$"),
-    3.0: (GREEN, "$3/n$"),
-}
 
 
 def weights(random, outputs, inputs, variance):
@@ -34,8 +29,7 @@ def weights(random, outputs, inputs, variance):
 
 
 def sizes_by_layer(scale, seed=0, activation=F.relu):
-    """Root mean square of the pre-activations of each layer, and of a gradient that comes from the
-    top."""
+    """Root mean square of the pre-activations of each layer, and of their gradients."""
     random = np.random.default_rng(seed)
     h, all_u = tp.tensor(random.standard_normal((SAMPLES, WIDTH)), requires_grad=True), []
     for _ in range(DEPTH):
@@ -47,15 +41,28 @@ def sizes_by_layer(scale, seed=0, activation=F.relu):
 
 
 layers = np.arange(1, DEPTH + 1)
+
+# %% tags=["hide-input"]
 figure, (left, right) = panels(2, 8.6, 3.2)
-for scale, (colour, label) in SIZES.items():
-    forwards, backwards = sizes_by_layer(scale)
-    left.semilogy(layers, forwards, color=colour, label=label)
-    right.semilogy(layers, backwards, color=colour)
-left.set(title="Signal, root mean square", xlabel="layer", ylim=(1e-6, 1e4))
+found = {}
+for scale, colour, low in ((1.0, RED, 8e-5), (1.8, SKY, 0.04), (2.0, BLUE, 4), (3.0, GREEN, 700)):
+    found[scale] = sizes_by_layer(scale)
+    for axes, line in zip((left, right), found[scale], strict=True):
+        axes.semilogy(layers, line, color=colour)
+    left.text(24, low, f"${scale:g}/n$", color=colour, ha="right")
+left.set(
+    title="Signal, root mean square; weights of variance ...", xlabel="layer", ylim=(1e-6, 1e4)
+)
 right.set(title="Gradient, root mean square", xlabel="layer", ylim=(1e-6, 1e4))
-left.legend(fontsize=9, loc="lower left")
-show(figure)
+show(
+    figure,
+    f"Two panels over {DEPTH} layers, on logarithmic scales. "
+    + " ".join(
+        f"Variance {scale:g}/n: the signal goes from {up[0]:.2g} to {up[-1]:.2g}, the gradient from "
+        f"{down[-1]:.2g} at the top to {down[0]:.2g} at the bottom."
+        for scale, (up, down) in found.items()
+    ),
+)
 
 # %% [markdown]
 # ## Forwards
@@ -102,9 +109,12 @@ print(f"by the formula, the root of 2^-29: {math.sqrt(0.5**29):.2e}")
 # ## Does tanh stay?
 #
 # Near 0, $\tanh u \approx u$, so Glorot's rule should keep the signal of a $\tanh$ network. It does
-# not quite: $\tanh$ is always a little smaller than $u$. In a wide network $u$ is Gaussian (lesson
-# 6 tells why), so the mean square $q$ of the next layer is $E \tanh(\sqrt q Z)^2$ with a standard
-# normal $Z$, which `tp.moments.gaussian` computes exactly.
+# not quite: $\tanh$ is always a little smaller than $u$. With Gaussian weights, $u = \sum_i w_i x_i$
+# is a sum of Gaussian numbers, so *for a fixed input, over the weights*, it is exactly Gaussian. Its
+# variance is the mean square of the layer's input, which hardly varies in a wide layer. So the mean
+# square $q$ of the next layer is $E \tanh(\sqrt q Z)^2$ with a standard normal $Z$, which
+# `tp.moments.gaussian` computes exactly. (Over *inputs*, for fixed weights, $u$ need not be Gaussian:
+# that is another bell curve, and lesson 6 is about it.)
 
 # %%
 q, curve = 1.0, []
@@ -113,13 +123,20 @@ for _ in layers:
     m = tp.moments.gaussian("tanh", 0.0, math.sqrt(q))
     q = m.mean**2 + m.std**2
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.8)
 found = sizes_by_layer(1.0, activation=F.tanh)[0]
 axes.plot(layers, found, "o", color=BLUE, markersize=4, label="a network of 100 units")
 axes.plot(layers, curve, color=BLUE, linewidth=1, label="infinitely wide")
 axes.set(title=r"tanh, Glorot's weights: signal", xlabel="layer", ylim=(0, 1.1))
 axes.legend()
-show(figure)
+show(
+    figure,
+    f"Root mean square of the signal of a tanh network against the layer: it falls from {curve[0]:.2f} to "
+    f"{curve[-1]:.2f}. Dots of one network of 100 units end at {found[-1]:.2f}.",
+)
+
+# %%
 print(
     f"tanh in layer 30: root mean square {curve[-1]:.3f}; it falls like a power of the depth, "
     "not exponentially"
@@ -145,6 +162,7 @@ def last_mean_square(width, networks, random):
     return (h**2).mean(axis=(1, 2))
 
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.8)
 for width, networks, colour in ((100, 100, BLUE), (20, 2000, RED)):
     found = last_mean_square(width, networks, np.random.default_rng(0))
@@ -163,7 +181,11 @@ for width, networks, colour in ((100, 100, BLUE), (20, 2000, RED)):
 axes.axvline(0, color=GRAY, linestyle=":")
 axes.set(title=f"Mean square in layer {FEW}, He's weights", xlabel="power of ten", yticks=[])
 axes.legend()
-show(figure)
+show(
+    figure,
+    f"Histograms of the mean square in layer {FEW} of many networks, on a logarithmic scale. Those of "
+    "width 100 are narrow around 1; those of width 20 are wide, lopsided, and mostly below 1.",
+)
 
 # %% [markdown]
 # The mean is near 1, but the typical network is below, and some are far above. The wider the
@@ -206,7 +228,9 @@ def losses_with(scale, seed, hidden=20, width=32, steps=150):
     return losses
 
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.8)
+ends = []
 for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
     with np.errstate(all="ignore"):
         runs = [losses_with(scale, seed) for seed in range(1, 5)]
@@ -231,10 +255,15 @@ for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
         end=" ",
     )
     print(f"{lost} overflow")
+    ends.append(f"Variance {scale:g}/n: {learnt} of {len(runs)} get below 0.8, {lost} overflow.")
 axes.axhline(math.log(3), color=GRAY, linestyle=":")
 axes.set(title="Training loss of 20 hidden layers", xlabel="step", ylim=(0, 3))
 axes.legend(loc="upper right")
-show(figure)
+show(
+    figure,
+    "Training loss over 150 steps for three sizes of weights, four runs each; a line marks ln 3 = 1.10. "
+    + " ".join(ends),
+)
 
 # %% [markdown]
 # With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing: signals and

@@ -13,7 +13,7 @@
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLUE, GRAY, GREEN, ORANGE, RED, check, hint, panels, predict, reveal, show
+from lesson import BLUE, GRAY, GREEN, ORANGE, RED, check, claim, hint, panels, predict, reveal, show
 
 random = np.random.default_rng(0)
 # (samples, units)
@@ -26,16 +26,26 @@ def batch_norm(x, gamma=1.0, beta=0.0, eps=1e-5):
     return gamma * (x - mean) / np.sqrt(var + eps) + beta
 
 
+after = batch_norm(batch)
+
+# %% tags=["hide-input"]
 figure, (left, right) = panels(2, 7.4, 3.3)
-for axes, values, title in ((left, batch, "Before"), (right, batch_norm(batch), "After BatchNorm")):
+for axes, values, title in ((left, batch, "Before"), (right, after, "After BatchNorm")):
     axes.axhline(0, color=GRAY, linewidth=0.7)
     axes.axvline(0, color=GRAY, linewidth=0.7)
     axes.plot(*values.T, "o", color=BLUE, markersize=3.5, alpha=0.7)
     axes.errorbar(*values.mean(axis=0), *values.std(axis=0)[::-1], "o", color=RED, capsize=4)
     axes.set(title=title, xlim=(-5, 7), ylim=(-4, 4), xlabel="unit 1", ylabel="unit 2")
 left.text(0.3, 2.8, "red: mean and\nstandard deviation", color=RED, fontsize=9)
-show(figure)
-after = batch_norm(batch)
+show(
+    figure,
+    f"Two clouds of {len(batch)} points, unit 2 against unit 1. Before: means "
+    f"{batch.mean(axis=0)[0]:.1f} and {batch.mean(axis=0)[1]:.1f}, standard deviations "
+    f"{batch.std(axis=0)[0]:.1f} and {batch.std(axis=0)[1]:.1f}. After BatchNorm both means are 0 and "
+    "both standard deviations 1; the cloud still leans to the right.",
+)
+
+# %%
 print(
     "equals tp.nn.BatchNorm:",
     np.allclose(tp.nn.BatchNorm(2)(tp.tensor(batch)).numpy(), after, atol=1e-6),
@@ -124,31 +134,44 @@ except tp.ShapeError as refusal:
 # To a layer, the layers below are its data set. They are trained at the same time, so its data
 # change under its feet. Ioffe and Szegedy called this *internal covariate shift* and gave it as the
 # reason why BatchNorm helps. Is it? An experiment decides. We train a small convolutional network
-# on images of ten shapes, in four variants, and watch the standard deviation of what each hidden
-# layer hands on, always for the same 60 images. The network is written in the paper's shorthand:
-# `C(filters, size, stride, padding)` is a convolution, `P(size, stride, padding, mode)` takes the
-# largest or the mean number of each window. The variants:
+# on images of ten shapes and watch the standard deviation of what each hidden layer hands on,
+# always for the same 60 images. The network is written in the paper's shorthand: `C(filters, size,
+# stride, padding)` is a convolution, `P(size, stride, padding, mode)` takes the largest or the mean
+# number of each window. The variants:
 #
 # - *plain*, with He's start;
 # - *BatchNorm*;
 # - *BatchNorm, jolted*: after each BatchNorm, every channel is multiplied and shifted by random
-#   numbers that are new in every step. This is the control of Santurkar et al. (2018): it has
-#   BatchNorm, and a covariate shift made by hand;
-# - *NormProp*, the subject of the next lessons, which uses no statistics of the batch.
+#   numbers that are new in every step. Santurkar et al. (2018) used this as a control experiment:
+#   BatchNorm, with a covariate shift made by hand. One size of the jolt would prove little, so we
+#   take three: 0.2, 0.5 and 1;
+# - *NormProp*: the weights of each unit have length 1, and two fixed numbers make up for what ReLU
+#   does to mean and size. It uses no statistics of the batch. The next two lessons derive it.
+#
+# The cell trains 20 networks, which takes about 20 seconds (a few minutes in a browser). `SEEDS =
+# 1` is a short form: seven networks, and no error bars.
 
 # %%
-STEPS, EVERY, SEEDS, BATCH = 100, 5, 2, 40
+STEPS, EVERY, SEEDS, BATCH, RATE = 100, 5, 3, 40, 0.02
 # four hidden layers
-SPEC = "C(8,5,2,2)-P(2,2,0,max)-C(16,3,1,1)-C(16,3,1,1)-C(16,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
+SPEC = "C(8,3,1,1)-P(2,2,0,max)-C(16,3,1,1)-C(16,3,1,1)-C(16,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
+
+
+def half_size(pixels):
+    """32 x 32 images -> 16 x 16"""
+    return pixels.astype(np.float32).reshape(len(pixels), 3, 16, 2, 16, 2).mean(axis=(3, 5))
+
+
 train, test = tp.data.load("shapes").first(BATCH * STEPS), tp.data.load("shapes", split="test")
-normalise = tp.data.GlobalNormalizer((3, 32, 32)).fit(train.images)
-images, watched = normalise(tp.tensor(train.images)).data, normalise(tp.tensor(test.images[:60]))
+images = half_size(train.images)
+watched = tp.tensor((half_size(test.images[:60]) - images.mean()) / images.std())
+images = (images - images.mean()) / images.std()
 
 
 class Jolt(tp.nn.Module):
-    """Multiply and shift each channel by random numbers, new in every pass."""
+    """Multiply and shift each channel by random numbers, new in every pass of training."""
 
-    def __init__(self, channels, seed, size=0.2):
+    def __init__(self, channels, seed, size):
         self.shape, self.random, self.size = (1, channels, 1, 1), np.random.default_rng(seed), size
 
     def forward(self, x):
@@ -156,99 +179,279 @@ class Jolt(tp.nn.Module):
         return x * tp.tensor(np.exp(scale)) + tp.tensor(shift)
 
 
-def build(kind, seed):
+def build(norm, jolt, seed):
+    """A network; with a jolt, each BatchNorm (or, without one, each convolution) gets one."""
     tp.manual_seed(seed)
-    if kind == "plain":
-        return tp.nn.build(SPEC, norm="none", init="he")
-    net = tp.nn.build(SPEC, norm="normprop" if kind == "NormProp" else "batch")
-    if kind != "BatchNorm, jolted":
+    net = tp.nn.build(SPEC, norm=norm, init="he" if norm == "none" else None)
+    if not jolt:
         return net
-    pairs = [
-        (layer, Jolt(layer.num_features, seed)) if isinstance(layer, tp.nn.BatchNorm) else (layer,)
-        for layer in net
-    ]
-    return tp.nn.Sequential(*(layer for pair in pairs for layer in pair))
+    jolted, channels = tp.nn.BatchNorm if norm == "batch" else tp.nn.Conv2d, 0
+    layers = []
+    for layer in net:
+        layers.append(layer)
+        channels = getattr(layer, "out_channels", channels)
+        if isinstance(layer, jolted):
+            layers.append(Jolt(channels, seed, jolt))
+    return tp.nn.Sequential(*layers)
 
 
-def watch(kind, seed):
-    """Train; at each look, the standard deviation of what every hidden layer hands on; and all
-    losses."""
-    net = build(kind, seed)
-    step = tp.train.TrainingStep(
-        net, tp.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), threads=1
-    )
+def watch(norm, jolt, seed):
+    """Train. Return the network; at each look, the standard deviation of what every hidden layer
+    hands on; and all losses."""
+    net = build(norm, jolt, seed)
+    optimizer = tp.optim.SGD(net.parameters(), lr=RATE, momentum=0.9)
+    step = tp.train.TrainingStep(net, optimizer, threads=1)
     looks, losses = [], []
-    for i, part in enumerate(
-        np.random.default_rng(seed).permutation(len(images)).reshape(-1, BATCH)
-    ):
+    order = np.random.default_rng(seed).permutation(len(images)).reshape(-1, BATCH)
+    for i, part in enumerate(order):
         if i % EVERY == 0:
             signals = tp.nn.signals(net, watched)
             looks.append(
                 [s.std for s in signals if s.layer.endswith(("Activation", "NormPropConv2d"))]
             )
         losses.append(float(step(tp.tensor(images[part]), train.labels[part])))
-    return np.array(looks), np.array(losses)
+    return net, np.array(looks), np.array(losses)
 
 
-KINDS = {"plain": GRAY, "BatchNorm": RED, "BatchNorm, jolted": ORANGE, "NormProp": BLUE}
-runs = {kind: [watch(kind, seed) for seed in range(SEEDS)] for kind in KINDS}
+VARIANTS = {  # normaliser, size of the jolt, colour
+    "plain": ("none", 0.0, GRAY),
+    "BatchNorm": ("batch", 0.0, RED),
+    "jolt 0.2": ("batch", 0.2, ORANGE),
+    "jolt 0.5": ("batch", 0.5, ORANGE),
+    "jolt 1": ("batch", 1.0, ORANGE),
+    "NormProp": ("normprop", 0.0, BLUE),
+}
+runs = {
+    name: [watch(norm, jolt, seed) for seed in range(SEEDS)]
+    for name, (norm, jolt, _) in VARIANTS.items()
+}
 
+# %% tags=["hide-input"]
 figure, every = panels(4, 9.6, 2.8)
-for axes, kind in zip(every, KINDS, strict=True):
-    looks, _ = runs[kind][0]
+for axes, name in zip(every, ("plain", "BatchNorm", "jolt 0.5", "NormProp"), strict=True):
+    _, looks, _ = runs[name][0]
     for layer, colour in enumerate((BLUE, GREEN, ORANGE, RED)):
-        axes.semilogy(
-            EVERY * np.arange(len(looks)), looks[:, layer], color=colour, label=f"layer {layer + 1}"
-        )
-    axes.set(title=kind, xlabel="step", ylim=(0.08, 5))
+        axes.semilogy(EVERY * np.arange(len(looks)), looks[:, layer], color=colour)
+    axes.set(title=name, xlabel="step", ylim=(0.08, 8))
     axes.set_yticks([0.1, 1.0], ["0.1", "1"])
-every[0].legend(fontsize=8, ncols=2, loc="upper left")
+every[1].set_title("BatchNorm")
+every[2].set_title("BatchNorm, jolt 0.5")
+for place, name, colour in (
+    (2, "layer 1,", BLUE),
+    (45, "2,", GREEN),
+    (57, "3,", ORANGE),
+    (69, "4", RED),
+):
+    every[0].text(place, 4.5, name, color=colour)
 every[0].set_ylabel("standard deviation")
-show(figure)
+show(
+    figure,
+    "Four panels: the standard deviation of the outputs of four hidden layers over "
+    f"{STEPS} steps of training, seed 0. "
+    + " ".join(
+        f"{name}: between {runs[name][0][1].min():.2f} and {runs[name][0][1].max():.2f}."
+        for name in ("plain", "BatchNorm", "jolt 0.5", "NormProp")
+    ),
+)
 
 # %% [markdown]
 # How much does a line move? Add up the changes of its logarithm from look to look, over the whole
-# training: that is its *movement*. Beside it, the loss at the end.
+# training: that is its *movement*. Beside it, the loss at the end, each as a mean over the seeds
+# with its *standard error*, the standard deviation of the seeds divided by the root of their number
+# (lesson 5 says why).
+
 
 # %%
-figure, (axes,) = panels(1, 6.5, 2.9)
-print(f"{'':18} {'movement':>15} {'loss at the end':>17}")
-for kind, colour in KINDS.items():
-    movement = [abs(np.diff(np.log(looks), axis=0)).sum(axis=0).mean() for looks, _ in runs[kind]]
-    ends = [losses[-10:].mean() for _, losses in runs[kind]]
+def mean_and_error(values):
+    return np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def movement(looks):
+    return abs(np.diff(np.log(looks), axis=0)).sum(axis=0).mean()
+
+
+moved = {k: mean_and_error([movement(looks) for _, looks, _ in v]) for k, v in runs.items()}
+ends = {k: mean_and_error([losses[-10:].mean() for _, _, losses in v]) for k, v in runs.items()}
+for name in VARIANTS:
     print(
-        f"{kind:18} {' and '.join(f'{v:.1f}' for v in movement):>15} "
-        f"{' and '.join(f'{v:.2f}' for v in ends):>17}"
+        f"{name:10} movement {moved[name][0]:.1f} +- {moved[name][1]:.1f}, "
+        f"loss at the end {ends[name][0]:.2f} +- {ends[name][1]:.2f}"
     )
-    curves = np.array([np.convolve(losses, np.ones(10) / 10, "valid") for _, losses in runs[kind]])
-    steps = 10 + np.arange(curves.shape[1])
-    axes.fill_between(
-        steps, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.2, linewidth=0
+chance = np.log(10)
+print(f"a network that knows nothing has a loss of {chance:.2f}")
+
+# %% tags=["hide-input"]
+figure, (left, right) = panels(2, 9.2, 3.2)
+for name, (_, _, colour) in VARIANTS.items():
+    curves = [np.convolve(losses, np.ones(10) / 10, "valid") for _, _, losses in runs[name]]
+    mean, steps = np.mean(curves, axis=0), 10 + np.arange(STEPS - 9)
+    left.fill_between(
+        steps, np.min(curves, axis=0), np.max(curves, axis=0), color=colour, alpha=0.15
     )
-    axes.plot(steps, curves.mean(axis=0), color=colour, label=kind)
-axes.set(title=f"Training loss, mean of 10 steps; bands: {SEEDS} seeds", xlabel="step")
-axes.legend(loc="lower left", fontsize=9)
-show(figure)
-print(f"one number for each seed; a network that knows nothing has a loss of {np.log(10):.2f}")
+    left.plot(steps, mean, color=colour, linewidth=1.4)
+    (x, dx), (y, dy) = moved[name], ends[name]
+    right.errorbar([x], [y], [dy], [dx], fmt="o", color=colour, capsize=2, markersize=4)
+    place = {"jolt 0.5": (-12, 9), "jolt 1": (-14, 7)}.get(name, (7, 5))
+    right.annotate(name, (x, y), place, textcoords="offset points", color=colour, fontsize=9)
+right.plot(
+    *np.array([(moved[n][0], ends[n][0]) for n in VARIANTS if n[0] in "Bj"]).T,
+    color=ORANGE,
+    linewidth=1,
+    zorder=0,
+)
+for axes in (left, right):
+    axes.axhline(chance, color=GRAY, linestyle=":", linewidth=1)
+left.set(title=f"Training loss, mean of 10 steps; {SEEDS} seeds, bands", xlabel="step")
+right.set(title="Loss at the end", xlabel="movement", xlim=(0, 10.5))
+right.text(10.4, chance - 0.012, "chance", color=GRAY, fontsize=9, ha="right", va="top")
+show(
+    figure,
+    "Left: training loss against steps for the six variants. Right: loss at the end against "
+    "movement. "
+    + " ".join(
+        f"{name}: movement {moved[name][0]:.1f}, loss {ends[name][0]:.2f}." for name in VARIANTS
+    )
+    + f" Chance is {chance:.2f}.",
+)
 
 # %% [markdown]
-# Read the table line by line.
+# Now judge the explanation by this figure. Each sentence below is computed from the runs above.
+
+
+# %%
+def change(name, other, table):
+    return table[name][0] - table[other][0]
+
+
+claim(
+    "without a jolt, BatchNorm's layers move least of all; those of the plain network move "
+    f"{moved['plain'][0] / moved['BatchNorm'][0]:.0f} times as much",
+    min(moved, key=lambda name: moved[name][0]) == "BatchNorm",
+)
+claim(
+    "the jolt has a dose-response: with 0.2, 0.5 and 1 the loss is higher by "
+    + ", ".join(f"{change(f'jolt {size}', 'BatchNorm', ends):.2f}" for size in ("0.2", "0.5", "1")),
+    ends["BatchNorm"][0] < ends["jolt 0.2"][0] < ends["jolt 0.5"][0] < ends["jolt 1"][0],
+)
+claim(
+    f"with 0.5, BatchNorm moves by {moved['jolt 0.5'][0]:.1f}, more than the plain network, and "
+    f"keeps {(chance - ends['jolt 0.5'][0]) / (chance - ends['BatchNorm'][0]):.0%} of what it learnt",
+    moved["jolt 0.5"][0] > moved["plain"][0]
+    and chance - ends["jolt 0.5"][0] < 0.5 * (chance - ends["BatchNorm"][0]),
+)
+claim(
+    f"NormProp moves {moved['NormProp'][0] / moved['BatchNorm'][0]:.0f} times as much as BatchNorm, "
+    f"and its loss is {-change('NormProp', 'BatchNorm', ends):.2f} lower",
+    moved["NormProp"][0] > 4 * moved["BatchNorm"][0] and change("NormProp", "BatchNorm", ends) < 0,
+)
+claim(
+    f"the plain network starts with signals of a good size and ends at {ends['plain'][0]:.2f}, "
+    "near chance",
+    ends["plain"][0] > chance - 0.1,
+)
+
+# %% [markdown]
+# The jolts do *not* show that a covariate shift is harmless. A small one does little harm, a large
+# one prevents learning, and a jolt is also noise in every step, which a shift during training is
+# not. So this control experiment, with one size of jolt, decides nothing.
 #
-# - The *jolted* network moves at least four times as much as BatchNorm, and learns nearly as fast.
-#   So a covariate shift of this size does little harm: BatchNorm works with it as well as nearly
-#   without it.
-# - *NormProp* moves several times as much as BatchNorm, about as much as the jolted and the plain
-#   network, and learns about as fast as BatchNorm. Its curves jump at this learning rate, so that
-#   rounding alone can move its numbers at the end: trust no digit of them.
-# - The *plain* network starts with signals of a good size in all layers, thanks to He, and has
-#   hardly begun to learn. So a good start is not the whole explanation either.
+# The argument rests on the blue point. NormProp's layers move several times as much as BatchNorm's,
+# and it learns at least as fast. So keeping the layers still is *not necessary* for fast training.
+# The grey point adds: a good start is *not sufficient*. These are 100 steps of one small network;
+# lesson 10 has longer runs.
 #
-# What BatchNorm does change is the function that is being minimised: scaling the weights of a layer
-# has no effect, and two directions are removed from every gradient. Santurkar et al. measured that
-# the loss becomes smoother along the gradient, so that longer steps are safe. Keep the experiment
-# in mind when somebody explains a normaliser by covariate shift alone; and note how little two
-# seeds say. Lesson 10 uses more.
+# What BatchNorm certainly changes is the function that is being minimised: scaling the weights of a
+# layer has no effect, and two directions are removed from every gradient. Santurkar et al. measured
+# that the loss becomes smoother along the gradient, so that longer steps are safe.
 #
+# ## Four things people say
+#
+# **"BatchNorm helps because it is noisy."** A batch is a random sample, so its standard deviation
+# scatters. By how much? Measure it, put noise of that size into the plain network (the random
+# numbers of the jolt), and see whether it learns.
+
+# %%
+net, _, _ = runs["BatchNorm"][0]
+inputs = []  # what enters the first BatchNorm, for each of 40 batches: (B, C, H, W)
+for part in np.arange(40 * BATCH).reshape(-1, BATCH):
+    inputs.append(net[0](tp.tensor(images[part])).numpy())
+stds = np.array([u.std(axis=(0, 2, 3)) for u in inputs])  # (batches, channels)
+means = np.array([u.mean(axis=(0, 2, 3)) for u in inputs])
+noise = max(np.log(stds).std(axis=0).mean(), (means / stds).std(axis=0).mean())
+noisy = mean_and_error([watch("none", noise, seed)[2][-10:].mean() for seed in range(2)])
+print(f"size of the noise: {noise:.2f}; loss of the plain network with it: {noisy[0]:.2f}")
+claim(
+    f"noise of BatchNorm's size changes the plain network's loss by {noisy[0] - ends['plain'][0]:+.2f}, "
+    f"BatchNorm changes it by {change('BatchNorm', 'plain', ends):+.2f}",
+    abs(noisy[0] - ends["plain"][0]) < 0.3 * abs(change("BatchNorm", "plain", ends)),
+)
+
+# %% [markdown]
+# So noise is not what makes it train fast. (Whether it helps on *new* images, as a regulariser, is
+# another question, which this does not answer.)
+#
+# **"`eval()` only saves time."** In training mode a prediction depends on the other images of the
+# batch, and merely predicting changes the network: it moves the running averages.
+
+# %%
+company = [tp.tensor(images[k : k + 7]) for k in (0, 7)]
+
+
+def predictions(net):
+    """The class of each watched image, in either company."""
+    return [
+        [
+            int(net(tp.tensor(np.concatenate([image[None], other.data]))).numpy()[0].argmax())
+            for image in watched.data
+        ]
+        for other in company
+    ]
+
+
+kept = net[1].running_mean.data.copy()
+net.eval()
+one, two = predictions(net)
+stays = np.array_equal(kept, net[1].running_mean.data)
+net.train()
+three, four = predictions(net)
+differ = sum(a != b for a, b in zip(three, four, strict=True))
+claim(
+    f"with eval(), company changes {sum(a != b for a, b in zip(one, two, strict=True))} of 60",
+    one == two,
+)
+claim(f"without it, company changes {differ} of 60 predictions", differ > 0)
+claim(
+    "predicting with eval() leaves the running mean as it is, predicting without it does not",
+    stays and not np.array_equal(kept, net[1].running_mean.data),
+)
+
+# %% [markdown]
+# **"$\gamma$ and $\beta$ can undo it, so it does nothing."** With $\gamma = \sigma$ and $\beta =
+# \mu$ they do undo it, for one batch and one set of weights. But then change the weights: three
+# times as large, and the plain unit's output is three times as large; BatchNorm's stays. What the
+# layer *can* compute is the same; what a step of training *does* is not.
+
+# %%
+gamma, beta = batch.std(axis=0), batch.mean(axis=0)
+undone = batch_norm(batch, gamma, beta, eps=0.0)
+tripled = batch_norm(3 * batch, gamma, beta, eps=0.0)
+claim("gamma = sigma and beta = mu undo the normalisation", np.allclose(undone, batch))
+claim("with weights three times as large, the output is still that", np.allclose(tripled, batch))
+
+# %% [markdown]
+# **"The layer below needs its bias."** A bias adds a constant to all samples of a unit, and BatchNorm
+# subtracts it again. So its gradient is 0, exactly up to rounding; $\beta$ does its work.
+# `tp.nn.build` leaves it out.
+
+# %%
+weight = tp.tensor(random.standard_normal((2, 2)), requires_grad=True)
+bias = tp.tensor(np.zeros(2), requires_grad=True)
+out = tp.nn.BatchNorm(2)(tp.tensor(batch) @ weight + bias)
+to_weight, to_bias = tp.grad(out, [weight, bias], g)
+ratio = abs(to_bias.numpy()).max() / abs(to_weight.numpy()).max()
+claim("the bias has a gradient of 0 (below 1e-9 of that of the weights)", ratio < 1e-9)
+
+# %% [markdown]
 # ## Exercises
 #
 # **4.1** BatchNorm for images. $x$ has the shape (samples, channels, height, width), and a channel

@@ -11,7 +11,7 @@
 # other, and the output is normalised again, without a look at any batch:
 # $$ o = \frac{\max(0, X) - c_2}{c_1}. $$
 
-# %%
+# %% tags=["hide-input"]
 import math
 
 import numpy as np
@@ -19,20 +19,28 @@ import numpy as np
 import tinyprop as tp
 from lesson import BLACK, BLUE, GRAY, RED, check, hint, panels, predict, reveal, show
 
+# %%
 random = np.random.default_rng(0)
 x = random.standard_normal(200_000)
 relu = np.maximum(x, 0)
 c2, c1 = 1 / math.sqrt(2 * math.pi), math.sqrt((1 - 1 / math.pi) / 2)
 
+# %% tags=["hide-input"]
 figure, every = panels(3, 9.0, 2.7)
 titles = ("before: $X$", r"after ReLU: $\max(0, X)$", r"normalised: $(\max(0, X) - c_2) / c_1$")
 for axes, values, title in zip(every, (x, relu, (relu - c2) / c1), titles, strict=True):
     axes.hist(values, bins=np.linspace(-3, 4, 71), density=True, color=BLUE, alpha=0.75)
     mean, std = values.mean(), values.std()
     axes.errorbar([mean], [0.75], xerr=[std], fmt="o", color=RED, capsize=4, linewidth=1.8)
+    label = f"mean {abs(mean):.2f}, std {std:.2f}"
+    axes.text(3.9, 0.84, label, color=RED, va="center", ha="right", fontsize=9)
     axes.set(title=title, ylim=(0, 0.9), xlim=(-3, 4), yticks=[])
-every[0].text(1.3, 0.75, "mean, std", color=RED, va="center", fontsize=9)
-show(figure)
+show(
+    figure,
+    f"Three histograms. X: a bell curve, mean {x.mean():.2f}, standard deviation {x.std():.2f}. After "
+    f"ReLU: half of it at 0, mean {relu.mean():.2f}, standard deviation {relu.std():.2f}. Normalised: the "
+    "same shape, shifted and stretched to mean 0 and standard deviation 1.",
+)
 
 # %% [markdown]
 # ## Derive them
@@ -72,21 +80,28 @@ for n, e in zip(sizes, estimates, strict=True):
     )
 reveal(QUESTION, estimates[2].mean_error)
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.9)
 axes.axhline(0, color=BLACK, linewidth=1)
 for shift, name, colour in ((0.93, "mean", BLUE), (1.07, "std", RED)):
     off = [getattr(e, name) - getattr(exact, name) for e in estimates]
     bars = [2.576 * getattr(e, f"{name}_error") for e in estimates]
-    label = {"mean": "$c_2$", "std": "$c_1$"}[name]
-    axes.errorbar(np.array(sizes) * shift, off, bars, fmt="o", color=colour, capsize=3, label=label)
+    axes.errorbar(np.array(sizes) * shift, off, bars, fmt="o", color=colour, capsize=3)
+axes.text(78, -0.1, "$c_2$", color=BLUE, ha="right")
+axes.text(127, 0.1, "$c_1$", color=RED)
 axes.set(
     title="Estimate minus exact value; bars: 99 %",
     xlabel="samples",
     xscale="log",
     ylim=(-0.16, 0.16),
 )
-axes.legend()
-show(figure)
+show(
+    figure,
+    "Estimates of the two constants minus their exact values, with 99 % error bars that contain 0 and "
+    + "shrink with the samples: for c2 from "
+    + f"{2.576 * estimates[0].mean_error:.2f} with {sizes[0]} to {2.576 * estimates[-1].mean_error:.4f} "
+    + f"with {sizes[-1]:,}.",
+)
 
 # %% [markdown]
 # With 10,000 samples, two digits are right. The formula costs nothing and has them all. Where there
@@ -127,6 +142,7 @@ print(
 )
 print(f"one draw scatters by {scatter:.3%}; the table is off by {TABLE * c1 - 1:+.3%}")
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 2.9)
 axes.hist(100 * errors, bins=24, color=BLUE, alpha=0.75)
 axes.axvline(0, color=BLACK, linewidth=1)
@@ -139,7 +155,12 @@ axes.set(
 axes.text(100 * (TABLE * c1 - 1) + 0.01, 1.1 * top, "the table", color=RED)
 axes.text(100 * bias + 0.01, 1.1 * top, "255/256", color=GRAY)
 axes.text(-0.01, 1.1 * top, "exact", color=BLACK, ha="right")
-show(figure)
+show(
+    figure,
+    f"A histogram of the error of the recipe over {SEEDS} seeds, centred at {errors.mean():+.3%} with a "
+    f"standard deviation of {scatter:.3%}. Lines: exact at 0, 255/256 at {bias:+.3%}, the table at "
+    f"{TABLE * c1 - 1:+.3%}, well inside the histogram.",
+)
 
 # %% [markdown]
 # The table is what an ordinary draw of this recipe looks like. That does not prove that it was made

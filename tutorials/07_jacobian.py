@@ -13,15 +13,15 @@
 # singular values of the Jacobian are 1.21" (the root of 1.47), and divides it out. Here are the
 # singular values of one layer at one input.
 
-# %%
+# %% tags=["hide-input"]
 import math
 
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, GRAY, RED, check, hint, panels, predict, reveal, show
-from tinyprop.verify.closed_forms import spectrum_density, spectrum_edges
+from lesson import BLACK, BLUE, GRAY, RED, check, claim, hint, panels, predict, reveal, show
 
+# %%
 WIDTH = 300
 relu = tp.moments.gaussian("relu")
 c1, factor = relu.std, relu.jacobian_factor
@@ -40,6 +40,7 @@ jacobian = tp.jacobian(layer, x).numpy()  # (units, inputs), by one backward pas
 values = np.linalg.svd(jacobian.astype(np.float64), compute_uv=False)
 nonzero = values[values > 1e-4]
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 7.0, 3.3)
 axes.hist(
     nonzero,
@@ -47,17 +48,21 @@ axes.hist(
     density=True,
     color=BLUE,
     alpha=0.6,
-    label=f"{len(nonzero)} of {WIDTH} singular values",
 )
-grid = np.linspace(*spectrum_edges(1, 1), 200)
-axes.plot(grid, spectrum_density(grid, 1, 1), color=BLACK, label="Marchenko-Pastur law")
 axes.axvline(factor, color=RED)
 axes.text(factor - 0.03, 0.62, "1.21", color=RED, ha="right")
 arrow = {"arrowstyle": "->", "color": BLUE}
 axes.annotate(f"{WIDTH - len(nonzero)} at 0", (0.0, 0.0), (0.02, 0.2), color=BLUE, arrowprops=arrow)
 axes.set(title="Singular values of one layer at one input", xlim=(-0.05, 3.1), ylim=(0, 0.7))
-axes.legend(loc="upper right")
-show(figure)
+axes.text(1.9, 0.5, f"{len(nonzero)} of {WIDTH}\nsingular values", color=BLUE)
+show(
+    figure,
+    f"A histogram of the {len(nonzero)} nonzero singular values of one layer of {WIDTH} units: from "
+    f"{nonzero[-1]:.2f} to {nonzero[0]:.2f}, with no peak at {factor:.2f}, which a line marks. "
+    f"An arrow marks the {WIDTH - len(nonzero)} at 0.",
+)
+
+# %%
 print(
     f"nonzero ones: {nonzero[-1]:.2f} to {nonzero[0]:.2f}; root mean square of all "
     f"{np.sqrt((values**2).mean()):.3f}"
@@ -65,18 +70,70 @@ print(
 
 # %% [markdown]
 # About half of the singular values are 0: those units are off, and their rows of $J$ are 0. The
-# others spread over a wide band. In a large layer its edges are $(1 \pm \sqrt{1/2})/c_1$, and the
-# histogram follows the law that Marchenko and Pastur found for random matrices in 1967. How many
-# are near 1.21?
+# others spread over a wide band. How many are near 1.21?
 
 # %%
 QUESTION = "fraction of all singular values within 5 % of 1.21"
 predict(QUESTION)
 
 # %%
-low, high = spectrum_edges(1, 1)
 reveal(QUESTION, (abs(values / factor - 1) < 0.05).mean())
+
+# %% [markdown]
+# ## The shape of the band
+#
+# Marchenko and Pastur found it in 1967; here it is in a few lines. Let $A$ have $k$ rows of length 1
+# in random directions of $n$ dimensions, and let $k/n = y$. We want the eigenvalues $\lambda$ of
+# $AA^T$, the squared singular values. Let $m(z)$ be the mean of $1/(\lambda - z)$ over them, for a
+# complex $z$; it is also a diagonal entry of $(AA^T - z)^{-1}$. Its imaginary part, just above the
+# real axis, is $\pi$ times the density of $\lambda$.
+#
+# Set one row $a$ apart from the others, $A'$. By the formula for the inverse of a matrix in blocks,
+# its diagonal entry is
+# $$ m = \frac{1}{a a^T - z - a B a^T}, \qquad B = A'^T (A' A'^T - z)^{-1} A'. $$
+# Now $aa^T = 1$. And $a$ has a random direction that knows nothing of $B$, so $a B a^T$ is near its
+# mean, the trace of $B$ divided by $n$. That trace is the sum of $\lambda/(\lambda - z) = 1 +
+# z/(\lambda - z)$, so it is $k(1 + zm)$. Hence
+# $$ m = \frac{1}{1 - z - y(1 + zm)}, \qquad\text{or}\qquad y z m^2 + (z + y - 1)\,m + 1 = 0. $$
+# A quadratic equation: $m$ is complex where its discriminant $(z + y - 1)^2 - 4yz$ is negative, which
+# is between $\lambda_\pm = (1 \pm \sqrt y)^2$. The imaginary part of $m$ gives the density
+# $$ p(\lambda) = \frac{\sqrt{(\lambda_+ - \lambda)(\lambda - \lambda_-)}}{2 \pi y \lambda}. $$
+# In our layer $y = 1/2$, since half of the units are on, and a row has length $1/c_1$. So a singular
+# value is $s = \sqrt\lambda/c_1$, and the band goes from $(1 - \sqrt{1/2})/c_1$ to $(1 +
+# \sqrt{1/2})/c_1$.
+
+
+# %%
+def band(y):
+    return np.array([1 - math.sqrt(y), 1 + math.sqrt(y)]) / c1
+
+
+def density(s, y):
+    """The density of the nonzero singular values."""
+    low, high = (band(y) * c1) ** 2
+    square = (c1 * s) ** 2
+    root = np.sqrt(np.maximum((high - square) * (square - low), 0))
+    return root / (2 * math.pi * y * square) * 2 * c1**2 * s  # times d(lambda)/ds
+
+
+low, high = band(1 / 2)
 print(f"edges of the band in a large square layer: {low:.4f} to {high:.4f}")
+inside = ((nonzero > low - 0.1) & (nonzero < high + 0.1)).mean()
+claim("all nonzero singular values of our layer lie in the band, up to 0.1", inside == 1)
+
+# %% tags=["hide-input"]
+figure, (axes,) = panels(1, 7.0, 3.0)
+axes.hist(nonzero, bins=24, density=True, color=BLUE, alpha=0.6)
+grid = np.linspace(low, high, 200)
+axes.plot(grid, density(grid, 1 / 2), color=BLACK)
+axes.text(2.05, 0.5, "Marchenko-Pastur law", color=BLACK)
+axes.text(0.05, 0.1, "nonzero\nsingular\nvalues", color=BLUE)
+axes.set(title="The same layer, and the law", xlim=(-0.05, 3.1), ylim=(0, 0.7))
+show(
+    figure,
+    f"The histogram of the nonzero singular values again, with the Marchenko-Pastur law, which it "
+    f"follows: a hump from {low:.2f} to {high:.2f}.",
+)
 
 # %% [markdown]
 # ## What 1.21 is
@@ -105,8 +162,8 @@ print(f"root {math.sqrt(np.mean(squares)):.3f}; exact {factor:.4f}")
 #
 # *Not the singular values.* Even with orthogonal rows, where $E[JJ^T]$ is $1.47\,I$ exactly, no
 # singular value is 1.21: they are 0 or $1/c_1$. The average of $JJ^T$ over inputs is a multiple of
-# the identity, but a gradient meets $J$ at *one* input. A coin that shows 0 or 1 shows 1/2 on
-# average, and never 1/2.
+# the identity, but a gradient meets $J$ at *one* input. A coin that pays 0 or 1 pays 1/2 on
+# average, but never on any toss.
 
 # %%
 layer, x = layer_and_input(WIDTH, seed=1)
@@ -134,25 +191,34 @@ for layer in net:
     x = layer(x).detach()
     spectra.append(np.linalg.svd(product, compute_uv=False))
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 3.3)
 depths = np.arange(1, DEPTH + 1)
-axes.semilogy(depths, [s[0] for s in spectra], "o-", color=RED, label="largest")
-axes.semilogy(
-    depths, [np.sqrt((s**2).mean()) for s in spectra], "o-", color=BLUE, label="root mean square"
-)
-axes.semilogy(
-    depths,
-    [np.median(s[s > 1e-9]) for s in spectra],
-    "o-",
-    color=GRAY,
-    label="median of those above 0",
-)
-axes.axhline(1, color=BLACK, linewidth=1, linestyle=":")
+lines = {
+    "largest": ([s[0] for s in spectra], RED),
+    "root mean square": ([np.sqrt((s**2).mean()) for s in spectra], BLUE),
+    "median of those above 0": ([np.median(s[s > 1e-9]) for s in spectra], GRAY),
+}
+for name, (line, colour) in lines.items():
+    axes.semilogy(depths, line, "o-", color=colour)
+    axes.text(DEPTH + 0.2, line[-1], name.replace(" of", "\nof"), color=colour, va="center")
 axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
 axes.set_yticks([], minor=True)
-axes.set(title="Singular values of a product of layers", xlabel="layers")
-axes.legend()
-show(figure)
+axes.set(
+    title="Singular values of a product of layers",
+    xlabel="layers",
+    xlim=(0.7, DEPTH + 3.5),
+    ylim=(0.14, 8),
+)
+show(
+    figure,
+    f"Singular values of a product of 1 to {DEPTH} layers, on a logarithmic scale. "
+    + " ".join(
+        f"The {name}: from {line[0]:.2f} to {line[-1]:.2f}." for name, (line, _) in lines.items()
+    ),
+)
+
+# %%
 share = (spectra[-1][:5] ** 2).sum() / (spectra[-1] ** 2).sum()
 print(
     f"after {DEPTH} layers: largest {spectra[-1][0]:.1f}; the five largest carry {share:.0%} "
@@ -231,7 +297,8 @@ check("7.4", zero_fraction)
 #
 # ## Read next
 #
-# - [`tinyprop/verify/jacobian_claims.py`](../tinyprop/verify/jacobian_claims.py); `tinyprop verify
+# - [`tinyprop/verify/closed_forms.py`](../tinyprop/verify/closed_forms.py): the law for layers of any
+#   shape; [`tinyprop/verify/jacobian_claims.py`](../tinyprop/verify/jacobian_claims.py); `tinyprop verify
 #   C15 --explain`.
 # - Saxe, McClelland and Ganguli, *Exact solutions to the nonlinear dynamics of learning in deep
 #   linear neural networks*, ICLR 2014. Pennington, Schoenholz and Ganguli, *Resurrecting the

@@ -10,7 +10,7 @@
 # mean over*. Below, every square is the whole map of one channel of one sample. To normalise the
 # square with the blue frame, each method uses the coloured ones.
 
-# %%
+# %% tags=["hide-input"]
 import math
 
 import numpy as np
@@ -27,6 +27,7 @@ from lesson import (
     RED,
     SKY,
     check,
+    claim,
     hint,
     panels,
     predict,
@@ -35,7 +36,9 @@ from lesson import (
 )
 from tinyprop.theory.stacks import Stack
 
+# %% tags=["hide-input"]
 SAMPLES, CHANNELS = 5, 8
+
 figure, every = panels(5, 9.6, 2.3)
 used = {
     name: np.zeros((SAMPLES, CHANNELS))
@@ -67,7 +70,12 @@ for axes, (name, squares) in zip(every, used.items(), strict=True):
     axes.set_xlabel("channels", fontsize=9)
     axes.spines[:].set_visible(False)
 every[0].set_ylabel("samples", fontsize=9)
-show(figure)
+show(
+    figure,
+    f"Five grids of {SAMPLES} samples by {CHANNELS} channels. To normalise one framed square, BatchNorm "
+    "uses its column, LayerNorm its row, GroupNorm the half of its row that it lies in, InstanceNorm "
+    "itself alone, and methods without statistics no square at all.",
+)
 
 # %% [markdown]
 # | name | what it does to a layer $u = Wx$ |
@@ -123,8 +131,8 @@ for name, theirs in (
 # %% [markdown]
 # ## What leaves them unchanged
 #
-# A normaliser is known by its invariances. Change something, and see whether the first sample's
-# output changes. Make your own table before you run the cell. In how many of the 40 cases of the
+# To understand a normaliser, ask what it ignores. Change something, and see whether the first
+# sample's output changes. Make your own table before you run the cell. In how many of the 40 cases of the
 # eight normalisers does *nothing* change?
 
 # %%
@@ -153,18 +161,79 @@ for name, layer in LAYERS.items():
 reveal(QUESTION, unchanged)
 
 # %% [markdown]
-# Read the columns. *All weights*: whoever divides by something that grows with the weights does not
-# care. *One row*: BatchNorm and the methods that normalise rows. *The sample*: LayerNorm, RMSNorm
+# Read the columns. *All weights*: every method that divides by something proportional to the weights
+# is unaffected. *One row*: BatchNorm and the methods that normalise rows. *The sample*: LayerNorm, RMSNorm
 # and GroupNorm do not see how large a sample is; for an image, they remove its contrast. *Inputs +
 # 1*: a constant that all inputs share is removed by BatchNorm (it is a constant of the batch) and
 # by WS (the row sums to 0). *Company*: only BatchNorm.
 #
+# **"LayerNorm averages over the whole sample."** In a transformer a sample is a sequence of *tokens*,
+# each an array of features, and LayerNorm takes its statistics over the features of *one token*. So a
+# token's output does not depend on the other tokens. In a convolutional network, "LayerNorm" mostly
+# means all channels *and* places, as in the figure above. Over the features alone (there, over the
+# channels of one place) it is another function. Say which one you mean.
+
+# %%
+tokens = random.standard_normal((2, 5, 8))  # (samples, tokens, features)
+other = tokens.copy()
+other[:, 1:] *= 10  # all tokens but the first
+
+
+def over_token(t):
+    return tp.nn.LayerNorm(8)(tp.tensor(t)).numpy()
+
+
+def over_sample(t):
+    return tp.nn.LayerNorm((5, 8))(tp.tensor(t)).numpy()
+
+
+same = [np.allclose(f(tokens)[:, 0], f(other)[:, 0]) for f in (over_token, over_sample)]
+claim("statistics over a token: the first token's output ignores the other tokens", same[0])
+ratio = over_sample(other)[:, 0].std() / over_sample(tokens)[:, 0].std()
+claim(
+    f"statistics over a sample: other tokens ten times as large make it {1 / ratio:.0f} times smaller",
+    not same[1] and ratio < 0.5,
+)
+
+# %% [markdown]
+# ## What becomes of two inputs
+#
+# Before the experiment, a prediction in a few lines. Follow two unrelated inputs through a wide ReLU
+# network. Lesson 8 derived $\kappa(\rho)$, the mean product of two ReLU outputs whose
+# pre-activations have the correlation $\rho$; that of an output with itself is $\kappa(1) = 1/2$. A
+# normaliser before the activation, or none, sets only the size. Then the next correlation is
+# $\kappa(\rho)/\kappa(1) = 2\kappa(\rho)$. A normaliser that also removes the mean $c_2$ of the
+# outputs subtracts $c_2^2$ from both: $(\kappa(\rho) - c_2^2)/c_1^2$.
+
+
+# %%
+def kappa(rho):
+    return (math.sqrt(1 - rho * rho) + rho * (math.pi - math.acos(rho))) / (2 * math.pi)
+
+
+def correlation(layers, mean_removed, rho=0.0):
+    for _ in range(layers):
+        rho = (kappa(rho) - C2**2) / C1**2 if mean_removed else 2 * kappa(rho)
+        rho = min(rho, 1.0)
+    return rho
+
+
+for start in (0.0, 0.5):
+    print(
+        f"correlation {start:g} of two inputs, after 20 layers: {correlation(20, False, start):.3f} if the "
+        f"mean stays, {correlation(20, True, start):.3f} if it is removed"
+    )
+
+# %% [markdown]
+# So where the mean stays, all inputs become alike: the part of a signal that tells them apart has a
+# standard deviation of $\sqrt{1 - \rho}$. Where it is removed, unrelated inputs stay unrelated.
+#
 # ## Twenty layers
 #
-# Now the instruments of lessons 3 and 8: the variance of a unit over inputs on the way up, and the
+# Now the instruments of lessons 3, 8 and 8b: the variance of a unit over inputs on the way up, and the
 # gradient on the way down, for ReLU networks of 128 units with random weights. Dots are measured
-# (batches of 64, mean over 4 networks), lines are the theory for wide networks, by
-# `tinyprop.theory.stacks`. (Of GroupNorm, whose groups of 8 units are small, the signal is only
+# (batches of 64, mean over 4 networks), lines are the theory for wide networks: recursions like the one
+# above, which `tinyprop.theory.stacks` has for every normaliser. (Of GroupNorm, whose groups of 8 units are small, the signal is only
 # measured.) A normaliser is a name in `tp.nn.normalizers`, or a function of the number of units; its
 # weights start as `tp.nn.build` starts them, or by the rule that stands beside it.
 
@@ -176,7 +245,7 @@ def groups_of_8(units):
 
 NETWORKS = {  # normaliser, initial weights, color, line
     "no normaliser, He": ("none", "he", GRAY, "-"),
-    "WeightNorm, Glorot": ("weight", "glorot", PINK, "-"),
+    "WeightNorm, rows of 1": ("weight", "glorot", PINK, "-"),
     "DyT, Glorot": ("dyt", "glorot", ORANGE, "-"),
     "BatchNorm": ("batch", None, RED, "-"),
     "LayerNorm before ReLU": ("layer", None, GREEN, "-"),
@@ -187,9 +256,9 @@ NETWORKS = {  # normaliser, initial weights, color, line
     r"NormProp, exact, $\beta = 1$": ("normprop-exact", None, BLUE, "-"),
 }
 DEPTH, WIDTH, BATCH = 20, 128, 64
-figure, (left, right) = panels(2, 9.6, 4.6)
+curves = {}
 print(f"{'':27} {'signal, layer 20':>17} {'gradient, layer 1':>18}   theory")
-for label, (norm, init, colour, style) in NETWORKS.items():
+for label, (norm, init, _, _) in NETWORKS.items():
     stack = Stack(norm, "relu", DEPTH, WIDTH, BATCH, residual=False, init=init)
     signals, gradients = [], []
     for seed in range(4):
@@ -205,29 +274,71 @@ for label, (norm, init, colour, style) in NETWORKS.items():
         gradients.append([(g.data**2).mean() for g in found])
     signal, gradient = np.sqrt(np.mean(signals, axis=0)), np.sqrt(np.mean(gradients, axis=0))
     theory = []
-    for axes, name, values, place in (
-        (left, "signal", signal, -1),
-        (right, "gradient", gradient, 0),
-    ):
-        axes.semilogy(stack.layers[::2], values[::2], "o", color=colour, markersize=3.5)
-        line = stack.predicted(name)
-        theory.append("none" if line is None else f"{line[place]:.3g}")
-        line = np.full(DEPTH, np.nan) if line is None else line
-        axes.semilogy(stack.layers, line, style, color=colour, linewidth=1.2, label=label)
+    lines = {name: stack.predicted(name) for name in ("signal", "gradient")}
+    curves[label] = signal, gradient, lines
+    theory = [
+        "none" if line is None else f"{line[place]:.3g}"
+        for line, place in zip(lines.values(), (-1, 0), strict=True)
+    ]
     plain = label.replace("$", "").replace("\\", "")
     print(f"{plain:27} {signal[-1]:17.3g} {gradient[0]:18.3g}   {', '.join(theory)}")
-left.set(title="Signal: standard deviation over inputs", xlabel="layer", ylim=(1e-10, 5))
+_, gradient, _ = curves["WeightNorm, rows of 1"]
+per_layer = gradient[0] ** (2 / (DEPTH - 1))
+claim(
+    f"WeightNorm multiplies the gradient's mean square by {per_layer:.2f} a layer; LeCun's rule, by 1/2",
+    abs(per_layer - 0.5) < 0.03,
+)
+claim(
+    f"the correlation of two inputs predicts the faded signal: {math.sqrt(1 - correlation(19, False)):.3f}",
+    abs(math.sqrt(1 - correlation(19, False)) / curves["no normaliser, He"][2]["signal"][-1] - 1)
+    < 0.05,
+)
+kept = {label: signal[-1] > 0.9 for label, (signal, _, _) in curves.items()}
+grown = {label: gradient[0] > 2 for label, (_, gradient, _) in curves.items()}
+claim(
+    "each that keeps the signal lets the gradient grow",
+    all(grown[label] for label in curves if kept[label]),
+)
+
+# %% tags=["hide-input"]
+figure, (left, right) = panels(2, 9.6, 4.4)
+for (signal, gradient, lines), (_, _, colour, style) in zip(
+    curves.values(), NETWORKS.values(), strict=True
+):
+    places = np.arange(1, DEPTH + 1)
+    for axes, values, line in zip((left, right), (signal, gradient), lines.values(), strict=True):
+        axes.semilogy(places[::2], values[::2], "o", color=colour, markersize=3.5)
+        if line is not None:
+            axes.semilogy(places, line, style, color=colour, linewidth=1.2)
+# a label beside the last dot of its curve, or as near to it as its neighbours allow
+order = sorted(curves, key=lambda label: curves[label][0][-1])
+height = -np.inf
+for label in order:
+    _, _, colour, style = NETWORKS[label]
+    end = math.log10(curves[label][0][-1])
+    height = max(end - 2.4 if end > -1 else end, height + 0.55)
+    left.plot([DEPTH + 0.3, DEPTH + 2.2], [10**end, 10**height], color=colour, linewidth=0.6)
+    left.text(DEPTH + 2.5, 10**height, label, color=colour, fontsize=8.5, va="center")
+left.set(title="Signal: standard deviation over inputs", xlabel="layer", ylim=(1e-10, 1e3))
+left.set_xlim(0, 38)
 right.set(title="Gradient, relative to the last layer", xlabel="layer")
 for axes in (left, right):
     axes.set_xticks([1, 5, 10, 15, 20])
-figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8.5)
-show(figure)
+show(
+    figure,
+    "Two panels over 20 layers, on logarithmic scales: the signal, as a standard deviation over inputs, and "
+    "the gradient relative to the last layer. In layer 20 and layer 1: "
+    + " ".join(
+        f"{label.replace('$', '').replace(chr(92), '')}: signal {signal[-1]:.2g}, gradient {gradient[0]:.2g}."
+        for label, (signal, gradient, _) in curves.items()
+    ),
+)
 
 # %% [markdown]
 # Two classes appear.
 #
 # - Those that *remove the mean which ReLU makes*: BatchNorm, LayerNorm after ReLU, WS, NormProp.
-#   They keep the signal, and their gradients grow by lesson 8's $\sqrt\chi$ per layer, 1.21 for
+#   They keep the signal, and their gradients grow by lesson 8b's $\sqrt\chi$ per layer, 1.21 for
 #   ReLU at $\beta = 0$ (a little more for BatchNorm, as its batch is finite; less for NormProp in
 #   its exact mode, as its $\beta = 1$). Yang et al. (2019) found 1.21 for BatchNorm: it is the same
 #   number as NormProp's.
@@ -235,13 +346,14 @@ show(figure)
 #   gradients keep their size (those of GroupNorm grow slowly, as its groups are small), but the
 #   signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
 #
-# So it matters *where* LayerNorm stands. WeightNorm leaves weights as they were drawn: by Glorot's
-# rule, rows have length 1, and half of the mean square is lost in each layer. In practice it is
+# So it matters *where* LayerNorm stands. WeightNorm, with its lengths $g = 1$, gives every row of
+# weights the length 1, that is weights of variance $1/n$: LeCun's rule (1998), which is right for a
+# layer without ReLU. Half of the mean square is lost in each layer (lesson 3). In practice it is
 # started with data (`tp.nn.init.data_dependent_`). DyT does not normalise: $\tanh(\alpha u)$ makes
 # large signals smaller, but does not make small ones larger. With larger weights, as `tp.nn.build`
 # draws them, it keeps the mean square, but not the signal: like He's start, it leaves the mean.
 #
-# NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8: residual blocks,
+# NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8b: residual blocks,
 # whose gain is a power of the depth.
 #
 # ## Exercises

@@ -9,7 +9,7 @@
 # and columns; in Python it would take minutes where a network has milliseconds. NumPy is fast when
 # one call does all the work.
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 
 import tinyprop as tp
@@ -18,6 +18,7 @@ from lesson import BLUE, RED, check, hint, panels, predict, reveal, show
 from tinyprop.kernels.tiles import TILES, matrices
 
 
+# %%
 def by_loops(x, w):
     """x (N, C, H, W), w (O, C, k, k) -> (N, O, H - k + 1, W - k + 1), literally."""
     (n, _, height, width), (o, _, k, _) = x.shape, w.shape
@@ -32,13 +33,13 @@ def by_loops(x, w):
     return out
 
 
+# %% tags=["hide-input"]
 images = tp.data.load("shapes", split="test").images[3:5].astype(np.float32) / 255  # (2, 3, 32, 32)
 blur = np.full((3, 5, 5), 1 / 75, np.float32)
 edge = np.zeros((3, 5, 5), np.float32)
 edge[:, :, :2], edge[:, :, 3:] = 1 / 30, -1 / 30  # what is to the left, minus what is to the right
 filters = np.stack([blur, edge])  # (2, 3, 5, 5)
 filtered = by_loops(images, filters)
-
 figure, every = panels(6, 9.0, 1.7)
 for i in range(2):
     every[3 * i].imshow(images[i].transpose(1, 2, 0))
@@ -47,7 +48,11 @@ for i in range(2):
 for axes, title in zip(every, 2 * ["image", "blurred", "edges"], strict=True):
     axes.axis("off")
     axes.set_title(title, loc="center")
-show(figure)
+show(
+    figure,
+    "Two images of shapes, each beside the same image blurred, and with its vertical edges, where what "
+    "is bright on the left is white and what is bright on the right is black.",
+)
 
 # %% [markdown]
 # ## One product of matrices
@@ -151,6 +156,7 @@ for step in sizes:
     errors.append(np.sqrt(((rounded - exact) ** 2).mean() / (exact**2).mean()))
     counts.append(size * size / step**2)
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 3.3)
 axes.loglog(counts, errors, "o-", color=BLUE)
 for step, count, error in zip(sizes, counts, errors, strict=True):
@@ -167,7 +173,17 @@ axes.margins(y=0.12)
 axes.set(
     title="Relative rounding error of tiles, 5 x 5 filter", xlabel="multiplications per output"
 )
-show(figure)
+show(
+    figure,
+    "Relative rounding error of tiles against multiplications per output, for tiles of 1 x 1 to 7 x 7 "
+    + "outputs: fewer multiplications, larger errors. "
+    + " ".join(
+        f"{step} x {step}: {count:.2g} multiplications, {error:.0e}."
+        for step, count, error in zip(sizes, counts, errors, strict=True)
+    ),
+)
+
+# %%
 print(
     f"4 x 4 outputs: {counts[3]:g} multiplications per output instead of 25, "
     f"{25 / counts[3]:g} "
@@ -216,13 +232,17 @@ def max_along(x, axis, k=3):
 pooled = max_along(max_along(images, 2), 3)
 print("equals F.max_pool2d:", np.array_equal(pooled, F.max_pool2d(images, 3, stride=1).data))
 
+# %% tags=["hide-input"]
 figure, every = panels(3, 6.0, 2.2)
 steps = {"image": images, "rows": max_along(images, 3), "rows, columns": pooled}
 for axes, (title, picture) in zip(every, steps.items(), strict=True):
     axes.imshow(picture[1].transpose(1, 2, 0))
     axes.set_title(title, loc="center")
     axes.axis("off")
-show(figure)
+show(
+    figure,
+    "An image, its largest values along rows, and then along rows and columns: bright parts grow.",
+)
 
 # %% [markdown]
 # ## Exercises

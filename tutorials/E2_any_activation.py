@@ -10,15 +10,18 @@
 # forms, all can be computed. And with them comes the Jacobian factor $\sqrt{E\,s'(X)^2}/c_1$,
 # ReLU's 1.21.
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
 from lesson import BLUE, GRAY, GREEN, RED, SKY, check, hint, panels, predict, reveal, show
 
+# %%
 NAMES = ["relu", "tanh", "gelu", "elu", "silu", "hardtanh"]
 grid = np.linspace(-3, 3, 301)
+
+# %% tags=["hide-input"]
 figure, every = panels(6, 9.0, 1.9)
 for axes, name in zip(every, NAMES, strict=True):
     m = tp.moments.gaussian(name)
@@ -28,7 +31,16 @@ for axes, name in zip(every, NAMES, strict=True):
     axes.set(ylim=(-2.2, 3.2), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
     axes.set_title(name, loc="center")
     axes.axhline(0, color=GRAY, linewidth=0.6)
-show(figure)
+show(
+    figure,
+    "Six small panels, one for each activation: grey as it is, blue shifted and stretched to mean 0 and "
+    + "standard deviation 1 over normal inputs. "
+    + ", ".join(
+        f"{n}: mean {tp.moments.gaussian(n).mean:.2f}, std {tp.moments.gaussian(n).std:.2f}"
+        for n in NAMES
+    )
+    + ".",
+)
 
 # %% [markdown]
 # Grey is the activation, blue what NormProp makes of it: shifted so that the *average over normal
@@ -75,13 +87,21 @@ for n in points:
 sizes = 10 ** np.arange(1, 7)
 sim = [tp.moments.simulate("tanh", samples=n, seed=1) for n in sizes]
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 6.5, 3.2)
 axes.loglog(points, np.maximum(errors, 1e-17), "o-", color=BLUE)
 axes.loglog(sizes, [s.std_error for s in sim], "o-", color=RED)
 axes.text(150, 1e-11, "Gauss-Legendre", color=BLUE)
 axes.text(2e4, 1e-2, "simulation,\nstandard error", color=RED)
 axes.set(title="Error of $c_1$ of tanh", xlabel="points, or samples")
-show(figure)
+show(
+    figure,
+    f"Error of c1 of tanh, both scales logarithmic. Gauss-Legendre: {errors[0]:.0e} with {points[0]} points, "
+    f"below 1e-12 with {points[-1]}. Simulation: {sim[0].std_error:.0e} with {sizes[0]} samples, "
+    f"{sim[-1].std_error:.0e} with {sizes[-1]:,}.",
+)
+
+# %%
 print(f"{points[-1]} points: error below 1e-12: {errors[-1] < 1e-12}")
 print(f"{sizes[-1]:,} samples: standard error {sim[-1].std_error:.0e}")
 
@@ -98,6 +118,7 @@ m = tp.moments.gaussian("prelu", a=a)
 (slope_of_c1,) = tp.grad(m.std.sum(), [a], retain_graph=True)
 (slope_of_c2,) = tp.grad(m.mean.sum(), [a])
 
+# %% tags=["hide-input"]
 figure, (left, right) = panels(2, 8.0, 2.9)
 left.plot(a.data, m.std.data, color=BLUE, label="$c_1(a)$")
 left.plot(a.data, m.mean.data, color=RED, label="$c_2(a)$")
@@ -110,7 +131,12 @@ right.plot([0, 1], [1.2112, 1], "o", color=GREEN)
 right.annotate("ReLU 1.21", (0, 1.2112), (6, 4), textcoords="offset points", color=GREEN)
 right.annotate("a line: 1", (1, 1), (-8, 8), textcoords="offset points", color=GREEN)
 right.set(title="Jacobian factor", xlabel="a", ylim=(0.9, 1.75))
-show(figure)
+show(
+    figure,
+    "Left: c1 and c2 of PReLU against its slope a from -1 to 2, and dotted their derivatives. Right: its "
+    f"Jacobian factor, from {m.jacobian_factor.data[0]:.2f} at a = -1 down to 1 at a = 1, where it is a "
+    f"line, and {m.jacobian_factor.data[-1]:.2f} at a = 2.",
+)
 
 # %% [markdown]
 # A layer learns $|x|$, which needs $a = -1$, from a start at $a = 1/4$. NormProp can represent it:
@@ -159,7 +185,7 @@ print(f"error below 1e-9: {own.error < 1e-9}")
 
 # %% [markdown]
 # Look at the column `factor` again. It is above 1 for every activation, and 1 only for a line. That
-# is no accident: it is the theorem of lesson 8.
+# is no accident: it is the theorem of lesson 8b.
 #
 # The record has a name now, and every layer takes it. A NormProp layer in exact mode has mean 0 and
 # variance 1 for normal inputs, whatever $\gamma$ and $\beta$ have become. Does your activation
@@ -189,7 +215,7 @@ print(f"loss: {losses[0]:.1f} at first, below 0.2 in the end: {losses[-1] < 0.2}
 print(f"more than 9 of 10 points are right: {correct.mean() > 0.9}")
 print("each hidden layer learns", ", ".join(name for name, _ in net[0].named_parameters()))
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, middle, right) = panels(3, 9.0, 2.9)
 left.plot(losses, color=BLUE)
 left.set(title="Training loss", xlabel="step", ylim=(0, None))
@@ -208,7 +234,12 @@ right.contourf(
 )
 right.scatter(*points.T, s=4, c=np.where(in_ring, BLUE, GRAY))
 right.set(title="Predicted ring", aspect="equal")
-show(figure)
+show(
+    figure,
+    f"Left: the training loss falls from {losses[0]:.1f} to below 0.2 in {len(losses)} steps. Middle: the "
+    "activation before training, and the 32 that the units of the second layer have learnt. Right: the "
+    "points and the region that the network takes for the ring, a ring with a hole.",
+)
 
 # %% [markdown]
 # In the middle, dark: the normalised activation as it started. Light: what the 32 units of the
@@ -233,17 +264,19 @@ check("E2.1", constants)
 # hint("E2.1")
 
 # %% [markdown]
-# **E2.2** Simulated constants do no harm unless the network is deep: a relative error $\epsilon$ of
-# $c_1$ changes the scale of $L$ layers by $(1 + \epsilon)^L$. How many samples keep that below a
-# factor $1 + \delta$, if $\epsilon$ is one standard error and the activation is ReLU? (From
-# exercise 5.2, $\epsilon = \sqrt{1.102/N}$.)
+# **E2.2** Simulated constants are a little wrong. Suppose that $c_1$ of ReLU is replaced by $(1 +
+# \epsilon)\,c_1$ in every layer of a deep, wide network with $\gamma = 1$. By the recursion of lesson
+# 8, the mean square $q$ of the pre-activations then goes from layer to layer as
+# $$ q' = \frac{q/2 - 2 c_2^2 \sqrt q + c_2^2}{(1 + \epsilon)^2 c_1^2}, $$
+# starting at $q = 1$. Return the root mean square $\sqrt q$ after $L$ steps. Then try $\epsilon =
+# 0.01$ and $-0.01$ for 100 layers. Does an error of one percent matter? Is it $(1 + \epsilon)^{-L}$?
 
 
 # %%
-def samples_for(depth, delta): ...  # your code
+def size_after(depth, epsilon): ...  # your code
 
 
-check("E2.2", samples_for)
+check("E2.2", size_after)
 
 # %% [markdown]
 # **E2.3** Return $dc_1/da$ of PReLU, for a given $a$. (From exercise 5.1, $2 c_1^2 = (1 + a^2) - (1

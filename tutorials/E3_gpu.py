@@ -9,7 +9,7 @@
 # decides. This lesson runs on NumPy where there is no device. The code is the same; on a device,
 # CUDA kernels do the work of several NumPy calls at once.
 
-# %%
+# %% tags=["hide-input"]
 from collections import Counter
 from contextlib import contextmanager
 
@@ -25,7 +25,6 @@ try:
 except tp.BackendError:
     print("no GPU here: everything below runs on NumPy (tinyprop info says what is missing)")
 
-SPEC = "C(16,5,1,2)-C(16,1,1,0)-P(2,2,0,max)-C(24,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
 # only look at an array in another way: nothing is computed
 VIEWS = ("Reshape", "Transpose", "BroadcastTo")
 
@@ -52,6 +51,10 @@ def watched_ops():
         tp.Op.__call__ = call
 
 
+# %%
+SPEC = "C(16,5,1,2)-C(16,1,1,0)-P(2,2,0,max)-C(24,3,1,1)-C(10,1,1,0)-P(8,8,0,avg)"
+
+
 def one_step(batch_size):
     tp.manual_seed(0)  # random numbers are drawn on the host: the same weights on both backends
     net = tp.nn.build(SPEC)
@@ -67,6 +70,7 @@ def one_step(batch_size):
 loss, seen = one_step(64)
 _, seen_of_one = one_step(1)
 
+# %% tags=["hide-input"]
 figure, (left, right) = panels(2, 9.0, 3.6)
 common = Counter(name for name, _ in seen).most_common(10)[::-1]
 left.barh([name for name, _ in common], [count for _, count in common], color=BLUE)
@@ -78,7 +82,15 @@ right.set(
     title="Ops with at most so many elements", xscale="log", xlabel="elements", ylim=(0, None)
 )
 right.legend()
-show(figure)
+show(
+    figure,
+    "Left: a bar chart of the ten most frequent ops of a training step. "
+    + ", ".join(f"{name}: {count}" for name, count in common)
+    + ". Right: how many ops have at most so many elements, for one image and for 64; both curves end "
+    + f"near {len(seen)} ops.",
+)
+
+# %%
 print(f"loss {loss:.3f}; {len(seen)} ops for 64 images, {len(seen_of_one)} for one")
 
 # %% [markdown]
@@ -96,7 +108,6 @@ print(f"loss {loss:.3f}; {len(seen)} ops for 64 images, {len(seen_of_one)} for o
 # %%
 QUESTION = "ops of the textbook layer, forwards and backwards"
 predict(QUESTION)
-
 
 # %%
 c = tp.moments.gaussian("relu")

@@ -11,7 +11,7 @@
 # `Alltoall` each rank sends row i of its array to rank i; in `Allgather` each rank sends its row to
 # all.
 
-# %%
+# %% tags=["hide-input"]
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +23,7 @@ import tinyprop.functional as F
 from lesson import BLUE, GRAY, GREEN, ORANGE, RED, check, hint, panels, predict, reveal, show
 
 
+# %% tags=["hide-input"]
 class Comm:
     """What MPI calls a communicator: this rank, how many there are, and a way to exchange
     arrays."""
@@ -51,6 +52,7 @@ class Comm:
         received[...] = self.exchange(row)
 
 
+# %%
 def on_ranks(size, work):
     """work(ranks) on so many ranks at once, and what the first one returns."""
     slots, barrier = [None] * size, threading.Barrier(size)
@@ -60,6 +62,7 @@ def on_ranks(size, work):
         return first
 
 
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 7.4, 2.0)
 for i in range(24):
     axes.add_patch(
@@ -75,7 +78,13 @@ axes.text(
 )
 axes.set(xlim=(-0.2, 12.2), ylim=(-1.2, 1.2), title="One batch of 24 samples on four ranks")
 axes.axis("off")
-show(figure)
+show(
+    figure,
+    "A batch of 24 samples as a row of squares, six for each of four ranks. Four arrows lead from the ranks "
+    "to one sum, taken in the order of the ranks; then all make the same update.",
+)
+
+# %%
 print("the sum of the ranks' numbers:", on_ranks(4, lambda ranks: ranks.add_up(10.0**ranks.rank)))
 
 # %% [markdown]
@@ -147,6 +156,8 @@ print(f"BatchNorm: {apart[0]:.4f} after one step, {apart[-1]:.3f} after {STEPS}"
 # %%
 together = distance("batch", with_tinyprop)
 print(f"BatchNorm, summed over ranks: below 1e-12: {together.max() < 1e-12}")
+
+# %% tags=["hide-input"]
 figure, (axes,) = panels(1, 5.2, 3.0)
 for found, color, name in (
     (apart, RED, "BatchNorm, each rank by itself"),
@@ -162,7 +173,12 @@ axes.set(
     xticks=range(0, STEPS + 1, 5),
 )
 axes.legend(loc="center right")
-show(figure)
+show(
+    figure,
+    f"The largest difference between weights on four ranks and on one, over {STEPS} steps, on a logarithmic "
+    f"scale. BatchNorm by itself on each rank: from {apart[0]:.4f} to {apart[-1]:.3f}. BatchNorm with sums of "
+    "all ranks, and NormProp: below 1e-12.",
+)
 
 # %% [markdown]
 # ## What it costs

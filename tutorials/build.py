@@ -3,7 +3,8 @@ build.py 03 E1.
 
 A notebook holds nothing that changes from one run to the next: no times, no versions, no random
 ids. Data of the user are out of sight, so that everyone gets the notebook of someone who has just
-cloned the repository."""
+cloned the repository. A cell that draws is tagged hide-input in its source, and folded in Jupyter
+and on the site. The description that a figure is shown with becomes its alternative text."""
 
 import os
 import sys
@@ -19,10 +20,9 @@ from tqdm import tqdm
 from tinyprop.report.saving import write_whole
 
 HERE = Path(__file__).parent
-SOURCES = [
-    *sorted(HERE.glob("[0-9E][0-9]_*.py")),
-    *sorted((HERE / "solutions").glob("[0-9E][0-9]_*.py")),
-]
+LESSONS = "[0-9E][0-9]*_*.py"  # 08b, too
+SOURCES = [*sorted(HERE.glob(LESSONS)), *sorted((HERE / "solutions").glob(LESSONS))]
+FOLDED = "hide-input"  # as myst-nb knows it
 PYTHON = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -33,8 +33,24 @@ def cells_of(source: Path) -> Any:
     """A lesson as a notebook that has not run."""
     notebook = jupytext.read(source, fmt="py:percent")
     for i, cell in enumerate(notebook.cells):
-        cell.id, cell.metadata = f"cell-{i:02}", {}
+        cell.id, cell.metadata = f"cell-{i:02}", folded(cell)
     return notebook
+
+
+def folded(cell: Any) -> dict[str, Any]:
+    """What tells the site and Jupyter to fold a cell, if its source has the tag."""
+    if FOLDED not in cell.metadata.get("tags", []):
+        return {}
+    return {"tags": [FOLDED], "jupyter": {"source_hidden": True}}
+
+
+def described(cell: Any) -> dict[str, Any]:
+    """The description of a cell's figure, where the site looks for it."""
+    for output in cell.get("outputs", []):
+        for facts in output.get("metadata", {}).values():
+            if "alt" in facts:
+                return {"mystnb": {"image": {"alt": facts["alt"]}}}
+    return {}
 
 
 def executed(source: Path) -> Any:
@@ -50,12 +66,12 @@ def executed(source: Path) -> Any:
     ).execute()
     notebook.metadata, notebook.nbformat, notebook.nbformat_minor = PYTHON, 4, 5
     for cell in notebook.cells:
-        cell.metadata = {}
+        cell.metadata = folded(cell) | described(cell)
     return notebook
 
 
 def main(wanted: list[str]) -> None:
-    chosen = [source for source in SOURCES if not wanted or source.name[:2] in wanted]
+    chosen = [source for source in SOURCES if not wanted or source.stem.partition("_")[0] in wanted]
     with TemporaryDirectory() as empty:
         os.environ |= {"XDG_CACHE_HOME": empty}
         os.environ.pop("TINYPROP_DATA", None)

@@ -98,6 +98,22 @@ def too_many_ranks(compute, send, trips):
     return n
 
 
+def size_after(depth, epsilon, power=2):
+    """Of a ReLU network whose c1 has this relative error: lesson 8's recursion."""
+    q = 1.0
+    for _ in range(depth):
+        q = (q / 2 - 2 * C2**2 * math.sqrt(q) + C2**2) / C1**2 / (1 + epsilon) ** power
+    return math.sqrt(q)
+
+
+def correlation_after(rho, depth, gain=2.0):
+    """Of two inputs in a ReLU network with He's weights."""
+    for _ in range(depth):
+        both_on = (math.pi - math.acos(rho)) / (2 * math.pi)
+        rho = min(gain * (math.sqrt(1 - rho * rho) / (2 * math.pi) + rho * both_on), 1.0)
+    return rho
+
+
 FUNCTIONS = (
     np.sqrt,
     np.tanh,
@@ -119,6 +135,7 @@ FUNCTIONS += (
     normalized_relu,
 )
 FUNCTIONS += (between, whole, convolved, turned, image_gradient, shift_for_gain, too_many_ranks)
+FUNCTIONS += (size_after, correlation_after)
 NAMES = {f.__name__: f for f in FUNCTIONS}
 NAMES |= {"pi": math.pi, "e": math.e, "C1": C1, "C2": C2, "CHI": CHI}
 FRESH_CASES = 3  # how often the numbers of a check are drawn

@@ -25,6 +25,7 @@ __all__ = [
     "RED",
     "SKY",
     "check",
+    "claim",
     "hint",
     "panels",
     "predict",
@@ -42,9 +43,14 @@ threadpool_limits(1, "blas")  # so that sums are rounded alike whatever the numb
 _shown = 0
 
 
-def show(figure: Any) -> None:
+def claim(sentence: str, holds: Any) -> None:
+    """Say whether a sentence of the lesson holds for what has just been computed."""
+    print(f"{'holds' if holds else 'DOES NOT HOLD'}: {sentence}")
+
+
+def show(figure: Any, description: str = "") -> None:
     """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into
-    runs/tutorials."""
+    runs/tutorials. The description says in words what the figure shows, with its numbers."""
     global _shown
     _shown += 1
     if isinstance(figure, Drawing):
@@ -57,7 +63,8 @@ def show(figure: Any) -> None:
     if "ipykernel" in sys.modules:
         from IPython.display import SVG, Image, display
 
-        display(SVG(content) if kind == "svg" else Image(content))
+        facts = {f"image/{'svg+xml' if kind == 'svg' else kind}": {"alt": description}}
+        display(SVG(content) if kind == "svg" else Image(content), metadata=facts)
         return
     path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ Where to go next
   {tinyprop} train --help
       trains the paper's network on CIFAR-10, CIFAR-100, SVHN, MNIST or Fashion-MNIST
   tutorials/README.md
-      is a course of ten lessons, from the derivative of one expression to a contest of all
+      is a course of eleven lessons, from the derivative of one expression to a contest of all
       normalisers"""
 
 

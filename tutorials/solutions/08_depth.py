@@ -5,10 +5,7 @@
 import math
 import sys
 
-import numpy as np
-
 sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
-import tinyprop as tp
 from lesson import check
 
 C2, C1 = 1 / math.sqrt(2 * math.pi), math.sqrt((1 - 1 / math.pi) / 2)
@@ -49,45 +46,20 @@ for _ in range(100):
 print(f"gamma = 0.9: {q:.6f} after 100 steps of the recursion, {settled(0.9):.6f} by the formula")
 
 # %% [markdown]
-# **8.3** The normalised output is $o = \sum_{d \ge 1} a_d h_d / c_1$ with $c_1^2 = \sum_{d \ge 1}
-# a_d^2$. Its derivative is $\sum_d a_d \sqrt d\, h_{d-1} / c_1$, and since the $h_d$ are
-# orthonormal, $E[o'^2] = \sum_d d a_d^2 / c_1^2$. For tanh, with coefficients by quadrature, it is
-# the square of the Jacobian factor, which tinyprop computes from the slope. The polynomials come
-# from $h_{d+1} = (x h_d - \sqrt d\, h_{d-1})/\sqrt{d + 1}$.
+# **8.3** A layer takes $q$ to $2 \cdot q/2 = q$ and the covariance $\rho q$ to $2 q\,\kappa(\rho)$. So
+# $\rho' = 2\kappa(\rho)$, which is never below $\rho$, and equal only at 1: all inputs become alike.
 
 
 # %%
-def mean_degree(coefficients):
-    squares = np.asarray(coefficients) ** 2
-    return (np.arange(len(squares)) * squares).sum() / squares[1:].sum()
+def kappa(rho):
+    return (math.sqrt(1 - rho * rho) + rho * (math.pi - math.acos(rho))) / (2 * math.pi)
 
 
-check("8.3", mean_degree)
-nodes, weights = np.polynomial.legendre.leggauss(300)
-z = 10 * nodes
-bell = 10 * weights * np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-before, h, coefficients = np.zeros_like(z), np.ones_like(z), []
-for k in range(60):
-    coefficients.append(bell @ (np.tanh(z) * h))
-    before, h = h, (z * h - math.sqrt(k) * before) / math.sqrt(k + 1)
-factor = tp.moments.gaussian("tanh").jacobian_factor
-print(f"tanh: mean degree {mean_degree(coefficients):.6f}, gain {factor**2:.6f}")
-
-# %% [markdown]
-# **8.4** $L$ layers multiply their gains, so one layer must have $e^{1/L}$. The gain falls as
-# $\beta$ grows, because the kink moves away from the middle of the bell curve, so halving the
-# interval finds the place.
+def correlation_after(rho, depth):
+    for _ in range(depth):
+        rho = min(2 * kappa(rho), 1.0)
+    return rho
 
 
-# %%
-def beta_for(depth):
-    low, high = 0.0, 5.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        gain = tp.moments.gaussian("relu", middle, 1.0).jacobian_factor ** 2
-        low, high = (middle, high) if gain > math.exp(1 / depth) else (low, middle)
-    return low
-
-
-check("8.4", beta_for)
-print(f"beta for 50 layers: {beta_for(50):.4f}")
+check("8.3", correlation_after)
+print(f"two unrelated inputs after 20 layers: {correlation_after(0.0, 20):.4f}")

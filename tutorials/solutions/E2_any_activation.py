@@ -31,18 +31,29 @@ mean, std = constants(np.vectorize(math.erf))
 print(f"erf: variance {std**2:.12f}; (2/pi) arcsin(2/3) = {2 / math.pi * math.asin(2 / 3):.12f}")
 
 # %% [markdown]
-# **E2.2** All layers use the same constant, so their errors do not average out: $(1 + \epsilon)^L =
-# 1 + \delta$, that is $\epsilon = (1 + \delta)^{1/L} - 1 \approx \delta/L$. With $\epsilon^2 =
-# 1.102/N$, $N \approx 1.102\,(L/\delta)^2$.
+# **E2.2** Take the recursion as it is, $L$ times. It is not $(1 + \epsilon)^{-L}$, and not symmetric.
+# Near $q = 1$ the mean square without an error has slope 1 and curvature: by lesson 8, $q' = q +
+# (\sqrt q - 1)^2/(\pi - 1)$. If $c_1$ is too large, $q$ falls below 1, where this term pushes it back,
+# and it settles. If $c_1$ is too small, $q$ rises above 1, where the same term drives it further, and
+# it explodes, however small the error is, if the network is deep enough.
 
 
 # %%
-def samples_for(depth, delta):
-    return 1.102 / ((1 + delta) ** (1 / depth) - 1) ** 2
+def size_after(depth, epsilon):
+    c1, c2 = math.sqrt((1 - 1 / math.pi) / 2), 1 / math.sqrt(2 * math.pi)
+    q = 1.0
+    for _ in range(depth):
+        q = (q / 2 - 2 * c2**2 * math.sqrt(q) + c2**2) / ((1 + epsilon) * c1) ** 2
+    return math.sqrt(q)
 
 
-check("E2.2", samples_for)
-print(f"100 layers, 1 %: {samples_for(100, 0.01):.1e} samples")
+check("E2.2", size_after)
+for epsilon in (0.01, -0.01):
+    print(
+        f"100 layers, {epsilon:+.0%}: {size_after(100, epsilon):.2g}; "
+        f"(1 + epsilon)^-100 would be {(1 + epsilon) ** -100:.2g}"
+    )
+print(f"5 million samples (one standard error): {size_after(100, -math.sqrt(1.102 / 5e6)):.3f}")
 
 # %% [markdown]
 # **E2.3** Differentiate $2 c_1^2 = (1 + a^2) - (1 - a)^2/\pi$: $4 c_1 \frac{dc_1}{da} = 2a +

@@ -4,8 +4,10 @@ doctest.
 The example of a method or property may be in the docstring of its class.
 """
 
+import importlib
 import inspect
 import re
+from pathlib import Path
 
 import tinyprop as tp
 from tinyprop import nn
@@ -54,3 +56,16 @@ def test_every_public_name_has_a_docstring_with_an_example():
     names = dict(documented())
     assert len(names) > 200
     assert [name for name, value in names.items() if not has_example(name, value)] == []
+
+
+def test_every_function_of_the_reference_has_an_example_of_its_own():
+    """As the front page of the site says."""
+    pages = (Path(__file__).parent.parent / "docs/api").glob("*.md")
+    rooms = re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in pages))
+    found = {}
+    for room in map(importlib.import_module, rooms):
+        for name in getattr(room, "__all__", vars(room)):
+            if not name.startswith("_") and inspect.isfunction(getattr(room, name)):
+                found[f"{room.__name__}.{name}"] = getattr(room, name)
+    assert len(found) > 140
+    assert [name for name, f in found.items() if ">>>" not in (inspect.getdoc(f) or "")] == []

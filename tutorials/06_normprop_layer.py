@@ -460,8 +460,9 @@ def length_after(length, gradient_length, rate): ...  # your code
 check("6.3", length_after)
 
 # %% [markdown]
-# **6.4** How wide must a layer be, so that the excess kurtosis of the next layer's pre-activations
-# is below $\epsilon$ on average? Take ReLU, $k = 2.4076$.
+# **6.4** How wide must layer 1 be, so that the excess kurtosis of all pre-activations of layer 2
+# together is below $\epsilon$, by the law above? Take ReLU, $k = 2.4076$, and mind that the units share
+# their input.
 
 
 # %%

@@ -80,13 +80,13 @@ print(
 print(f"put back to 1 in each step: {np.allclose(lengths(put_back=True), 1, atol=1e-5)}")
 
 # %% [markdown]
-# **6.4** $3k/(n + 2) < \epsilon$ means $n > 3k/\epsilon - 2$. The smallest such whole number is
-# $\lfloor 3k/\epsilon - 2 \rfloor + 1$.
+# **6.4** $3(k + 2)/(n + 2) < \epsilon$ means $n > 3(k + 2)/\epsilon - 2$. The smallest such whole number
+# is $\lfloor 3(k + 2)/\epsilon - 2 \rfloor + 1$.
 
 
 # %%
 def width_for(epsilon):
-    return math.floor(3 * 2.4076 / epsilon - 2) + 1
+    return math.floor(3 * (2.4076 + 2) / epsilon - 2) + 1
 
 
 check("6.4", width_for)

@@ -26,7 +26,7 @@ FONTS = ("DejaVuSans*", "cm*", "STIXGeneral.ttf", "STIXSiz*SymReg.ttf", "STIXNon
 FONTS_LEFT_OUT = ("DejaVuSansMono-*",)
 FONT_TOOLS = ("ttLib", "misc", "pens", "encodings", "config")
 # of the lessons' folder, what no lesson imports
-NOT_IMPORTED = ("build", "slides", "animate", "gpu_demo", "grade")
+NOT_IMPORTED = ("build", "release", "animate", "gpu_demo", "grade", "grade_child")
 
 
 def lay_out(folder: Path) -> None:

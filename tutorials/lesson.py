@@ -43,23 +43,50 @@ _shown = 0
 
 
 def show(figure: Any) -> None:
-    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into
-    runs/tutorials."""
+    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook or of a page; of a plain
+    script, into runs/tutorials."""
     global _shown
     _shown += 1
+    in_page = sys.platform == "emscripten"
+    file = io.BytesIO()
     if isinstance(figure, Drawing):
-        kind, content = "svg", figure.svg().encode()
+        kind = "svg"
+        file.write(figure.svg().encode())
+    elif in_page:
+        kind = "svg"
+        figure.savefig(file, format=kind)
     else:
-        png = io.BytesIO()
+        kind = "png"
         # no version: the same bytes every time
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-        kind, content = "png", png.getvalue()
-    if "ipykernel" in sys.modules:
+        figure.savefig(file, format=kind, dpi=DPI, metadata={"Software": None})
+    content = file.getvalue()
+    if in_page:
+        import page  # type: ignore[import-not-found]  # docs/live/page.py
+
+        width = None if isinstance(figure, Drawing) else figure.get_figwidth() * DPI
+        page.show(content.decode(), width, described(figure))
+    elif "ipykernel" in sys.modules:
         from IPython.display import SVG, Image, display
 
         display(SVG(content) if kind == "svg" else Image(content))
-        return
-    path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    print(f"figure: {path}", file=sys.stderr)
+    else:
+        path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        print(f"figure: {path}", file=sys.stderr)
+
+
+def described(figure: Any) -> str:
+    """The titles and labels of a figure in words."""
+    if isinstance(figure, Drawing):
+        return "Graph of a computation"
+    panels = []
+    for axes in figure.axes:
+        across, up = axes.get_xlabel(), axes.get_ylabel()
+        curves = axes.get_legend_handles_labels()[1]
+        parts = [axes.get_title("left") or axes.get_title() or "panel"]
+        parts += [f"across: {across}"] if across else []
+        parts += [f"up: {up}"] if up else []
+        parts += [f"shown: {', '.join(curves)}"] if curves else []
+        panels.append("; ".join(parts).replace("$", ""))
+    return "Figure. " + ". ".join(panels)

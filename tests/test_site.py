@@ -344,6 +344,7 @@ def test_a_lesson_answers_its_reader(page, address):
     assert handed_in["lesson"] == lesson
     assert handed_in["answers"]["2.3"]["right"] is True
     assert handed_in["answers"]["2.3"]["tries"] == 2
+    assert 'check("2.3"' in handed_in["cells"][exercise]["source"]
     assert handed_in["guesses"] == {"loss before training": 1.5}
     cell(page, 1).get_by_role("button", name="Reset").click()
     assert "b = a / 0" not in cell(page, 1).inner_text()

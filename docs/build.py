@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import functions
 import lab.lab as lab
+import live
 
 import tinyprop as tp
 from tinyprop.theory.stacks import Stack
@@ -140,11 +141,17 @@ def pages(out: Path) -> None:
             "__pycache__",
             "runs",
             "lab",
+            "live",
+            "standins",
+            "wheels",
             "node_modules",
             "package*.json",
+            "*.mjs",
             "build.py",
+            "bundle.py",
             "functions.py",
             "maps.py",
+            "live.py",
         )
         shutil.copytree(DOCS, source, ignore=skipped, dirs_exist_ok=True)
         # other pages link to these, and they link to them, by their places in the repository
@@ -181,8 +188,13 @@ def pages(out: Path) -> None:
 
 
 def contents(folder: Path) -> None:
-    """Put the pages of a folder into the table of contents, below its README."""
-    found = [*folder.glob("*.ipynb"), *folder.glob("*.md"), *folder.glob("solutions/*.ipynb")]
+    """Put the pages of a folder into the table of contents, below its README. Solutions are found
+    from their lessons only."""
+    found = [*folder.glob("*.ipynb"), *folder.glob("*.md")]
+    for path in folder.glob("solutions/*.ipynb"):
+        notebook = json.loads(path.read_text())
+        notebook["metadata"]["orphan"] = True
+        path.write_text(json.dumps(notebook))
     names = [
         str(path.relative_to(folder).with_suffix(""))
         for path in sorted(found)
@@ -286,6 +298,7 @@ def main() -> None:
     install()
     pages(SITE)
     laboratory(SITE / "lab")
+    live.build(SITE)
     if broken := broken_links(SITE):
         sys.exit("\n".join([f"{len(broken)} broken links", *broken]))
     size = sum(path.stat().st_size for path in SITE.rglob("*") if path.is_file())

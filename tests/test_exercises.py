@@ -338,3 +338,23 @@ def test_a_prediction_is_compared(guess, answer, says, capsys, monkeypatch):
     monkeypatch.setattr(checks, "_revealed", set())
     checks.reveal("q", answer)
     assert says in capsys.readouterr().out
+
+
+def test_a_page_hears_of_answers_and_locks_those_to_predictions(monkeypatch, capsys):
+    heard = []
+    monkeypatch.setattr(checks, "listeners", [lambda *event: heard.append(event)])
+    monkeypatch.setattr(checks, "locked", True)
+    checks.check("E4.2", (1.0, 2.0, 3.0))
+    checks.check("E4.2", (1e16, -1e16, 1.0))
+    assert heard[0][:2] == ("check", "E4.2")
+    assert "both sums" in heard[0][2]
+    assert heard[1] == ("check", "E4.2", None)
+    question = "a question of this test"
+    checks.predict(question)
+    checks.reveal(question, 4321.0)
+    assert "4.32e+03" not in capsys.readouterr().out
+    checks.predict(question, 4000.0)
+    checks.predict(question)  # a cell that runs again does not forget the guess
+    checks.reveal(question, 4321.0)
+    assert "4.32e+03; you said 4000" in capsys.readouterr().out
+    assert ("reveal", question, 4321.0) in heard

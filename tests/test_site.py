@@ -3,6 +3,7 @@ tinyprop."""
 
 import functools
 import http.server
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import FULL
 
 SITE = Path(__file__).parent.parent / "site"
 CHROMIUM = (
@@ -239,3 +242,135 @@ def test_pages_fit_and_load_nothing_from_outside(page, address, width):
         )
         formulas += page.locator("mjx-container").count()
     assert formulas > 0
+
+
+# -- lessons
+
+COURSE = SITE.parent / "tutorials"
+LESSONS = [path.stem for path in sorted(COURSE.glob("[0-9E][0-9]*_*.py"))]
+QUICK = ("01_autograd", "E4_data_parallel")
+STATE = "document.documentElement.dataset.live"
+
+
+def pressed(page, place, wanted="idle"):
+    """Press a button that runs cells, and wait for what Python does then."""
+    page.evaluate(f"{STATE} = 'pressed'")
+    place.click()
+    done(page, wanted)
+
+
+def done(page, wanted):
+    page.wait_for_function(f"['idle', 'error'].includes({STATE})", timeout=5 * MINUTES)
+    assert page.evaluate(STATE) == wanted, page.locator(".live-error").all_inner_texts()
+
+
+def cell(page, number):
+    return page.locator("article div.cell").nth(number)
+
+
+def run_button(page, number):
+    return cell(page, number).get_by_role("button", name="Run", exact=True)
+
+
+def type_into(page, number, text):
+    """Replace the text of a cell."""
+    cell(page, number).hover()
+    editor = cell(page, number).locator(".cm-content")
+    editor.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+
+
+def source(lesson, number):
+    cells = json.loads((COURSE / f"{lesson}.ipynb").read_text())["cells"]
+    return ["".join(c["source"]) for c in cells if c["cell_type"] == "code"][number]
+
+
+@pytest.mark.parametrize("lesson", LESSONS if FULL else QUICK)
+def test_a_lesson_runs_from_its_first_to_its_last_cell(page, address, lesson):
+    page.goto(f"{address}tutorials/{lesson}.html")
+    count = page.locator("article div.cell").count()
+    assert page.get_by_role("button", name="Run", exact=True).count() == count
+    pressed(page, page.get_by_role("button", name="Run all", exact=True))
+    assert page.locator("[data-ran=good]").count() == count
+    assert page.locator(".live-error").count() == 0
+    if lesson == "E4_data_parallel":
+        assert page.locator(".live-threads").count() > 0
+    else:
+        assert page.locator(".live-output img").count() > 0
+        assert page.locator(".live-threads").count() == 0
+    page.evaluate("localStorage.clear()")
+
+
+def test_a_lesson_answers_its_reader(page, address):
+    """Changes, errors, exercises, predictions, and what is kept of them."""
+    lesson = "02_network"
+    page.goto(f"{address}tutorials/{lesson}.html")
+    assert "a network that says 1/3 for each class has a loss of 1.10" not in page.content()
+    pressed(page, run_button(page, 0))
+    first = cell(page, 0).locator(".live-output img")
+    picture = first.screenshot()
+    type_into(page, 0, source(lesson, 0).replace("range(150)", "range(1)"))
+    pressed(page, run_button(page, 0))
+    assert cell(page, 0).locator(".live-output img").screenshot() != picture
+
+    exercise = next(n for n in range(20) if 'check("2.3"' in source(lesson, n))
+    wrong = "def momentum_step(w, v, g, rate, momentum):\n    return w, v\n"
+    right = wrong.replace("return w, v", "v = momentum * v + g\n    return w - rate * v, v")
+    for text, says in ((wrong, "2.3 not yet"), (right, "2.3 is right")):
+        type_into(page, exercise, text + '\ncheck("2.3", momentum_step)')
+        pressed(page, run_button(page, exercise))
+        assert says in cell(page, exercise).locator(".live-output").inner_text()
+
+    locked = cell(page, 2)
+    assert not locked.locator(".live-output").is_visible()
+    locked.get_by_label("Your guess").fill("1.5")
+    pressed(page, locked.get_by_role("button", name="Guess"))
+    assert "you said 1.5" in locked.locator(".live-output").inner_text()
+
+    type_into(page, 1, "a = 1\nb = a / 0\n")
+    pressed(page, run_button(page, 1), "error")
+    error = cell(page, 1).locator(".live-error").inner_text()
+    assert "b = a / 0" in error
+    assert "ZeroDivisionError" in error
+    assert "page.py" not in error
+
+    page.reload()
+    page.wait_for_selector(".cm-content")
+    assert "b = a / 0" in cell(page, 1).inner_text()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Hand in").click()
+    handed_in = json.loads(Path(download.value.path()).read_text())
+    assert handed_in["lesson"] == lesson
+    assert handed_in["answers"]["2.3"]["right"] is True
+    assert handed_in["answers"]["2.3"]["tries"] == 2
+    assert 'check("2.3"' in handed_in["cells"][exercise]["source"]
+    assert handed_in["guesses"] == {"loss before training": 1.5}
+    cell(page, 1).get_by_role("button", name="Reset").click()
+    assert "b = a / 0" not in cell(page, 1).inner_text()
+    page.evaluate("localStorage.clear()")
+
+
+def test_a_lesson_runs_without_a_server(browser):
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/tutorials/01_autograd.html"
+    page = browser.new_page()
+    sizes = []
+    page.on("requestfinished", lambda r: sizes.append(r.sizes()["responseBodySize"]))
+    page.goto(address, wait_until="networkidle")
+    assert sum(sizes) < 3_000_000
+    assert page.evaluate("navigator.serviceWorker.getRegistration().then(r => !r)")
+    pressed(page, run_button(page, 0))
+    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    page.wait_for_function(
+        "caches.open('tinyprop-pages').then(c => c.match(location.href)).then(r => !!r)"
+    )
+    server.shutdown()
+    server.server_close()
+    page.reload()
+    pressed(page, run_button(page, 0))
+    assert cell(page, 0).locator(".live-output").inner_html()
+    page.close()

@@ -29,6 +29,10 @@ class Exercise:
 
 EXERCISES: dict[str, Exercise] = {}
 fresh: ContextVar[np.random.Generator | None] = ContextVar("fresh", default=None)
+# called with what a student did, the name of the exercise or question, and what came of it: a page
+# keeps a record of it
+listeners: list[Callable[[str, str, Any], None]] = []
+locked = False  # whether an answer is shown only to those who have guessed, as in a page
 _hints_given: dict[str, int] = {}
 _guesses: dict[str, float | None] = {}
 _revealed: set[str] = set()
@@ -173,12 +177,19 @@ def verdict(number: str, answer: Any, seed: int | None = None) -> str | None:
     return None
 
 
+def tell(kind: str, name: str, outcome: Any) -> None:
+    """Let all listeners know."""
+    for listener in listeners:
+        listener(kind, name, outcome)
+
+
 def check(number: str, answer: Any) -> None:
     """Say whether the answer to an exercise is right, or what is wrong with it."""
     if number not in EXERCISES:
         print(unknown(number))
         return
     wrong = verdict(number, answer)
+    tell("check", number, wrong)
     print(
         f"{number} is right"
         if wrong is None
@@ -197,15 +208,19 @@ def hint(number: str) -> None:
     else:
         print("no more hints; the solution, with its derivation, is in the solutions directory")
     _hints_given[number] = given + 1
+    tell("hint", number, given + 1)
 
 
 def predict(question: str, guess: float | None = None) -> None:
     """Note a guess, a number, until `reveal` shows the answer. After that, guesses are no longer
-    taken."""
+    taken. Without a number, an earlier guess is kept."""
     if question in _revealed:
         print(f"{question}: you have seen the answer; your guess stays {_guesses[question]}")
         return
+    if guess is None:
+        guess = _guesses.get(question)
     _guesses[question] = guess
+    tell("predict", question, guess)
     answer = "what do you think? Put a number behind the question"
     if guess is not None:
         answer = f"{guess:g}"
@@ -215,7 +230,11 @@ def predict(question: str, guess: float | None = None) -> None:
 def reveal(question: str, answer: float) -> None:
     """Show the answer beside the guess."""
     guess = _guesses.get(question)
+    if locked and guess is None:
+        print(f"{question}: guess first")
+        return
     _revealed.add(question)
+    tell("reveal", question, answer)
     if guess is None:
         print(f"{question}: {answer:.3g}")
         return

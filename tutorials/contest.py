@@ -7,7 +7,6 @@ trained on; the other seeds take it. The test images are for the end."""
 
 import json
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -104,6 +103,9 @@ def best_rate(runs: list[dict[str, Any]], norm: str, batch: int) -> float:
 
 def compute(settings: list[tuple[str, int, float, int]], workers: int) -> None:
     """Run what is not recorded yet, and record it."""
+    # here, because a browser has no processes, and the lesson imports this module
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
     runs = recorded()
     done = {(run["norm"], run["batch"], run["rate"], run["seed"]) for run in runs}
     with ProcessPoolExecutor(workers) as pool:

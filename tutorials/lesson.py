@@ -49,24 +49,36 @@ def claim(sentence: str, holds: Any) -> None:
 
 
 def show(figure: Any, description: str = "") -> None:
-    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook; of a plain script, into
-    runs/tutorials. The description says in words what the figure shows, with its numbers."""
+    """Put a figure, or a graph of `tp.draw`, below the cell of a notebook or of a page; of a plain
+    script, into runs/tutorials. The description says in words what the figure shows, with its
+    numbers."""
     global _shown
     _shown += 1
+    in_page = sys.platform == "emscripten"
+    file = io.BytesIO()
     if isinstance(figure, Drawing):
-        kind, content = "svg", figure.svg().encode()
+        kind = "svg"
+        file.write(figure.svg().encode())
+    elif in_page:
+        kind = "svg"
+        figure.savefig(file, format=kind)
     else:
-        png = io.BytesIO()
+        kind = "png"
         # no version: the same bytes every time
-        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-        kind, content = "png", png.getvalue()
-    if "ipykernel" in sys.modules:
+        figure.savefig(file, format=kind, dpi=DPI, metadata={"Software": None})
+    content = file.getvalue()
+    if in_page:
+        import page  # type: ignore[import-not-found]  # docs/live/page.py
+
+        width = None if isinstance(figure, Drawing) else figure.get_figwidth() * DPI
+        page.show(content.decode(), width, description)
+    elif "ipykernel" in sys.modules:
         from IPython.display import SVG, Image, display
 
         facts = {f"image/{'svg+xml' if kind == 'svg' else kind}": {"alt": description}}
         display(SVG(content) if kind == "svg" else Image(content), metadata=facts)
-        return
-    path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    print(f"figure: {path}", file=sys.stderr)
+    else:
+        path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        print(f"figure: {path}", file=sys.stderr)

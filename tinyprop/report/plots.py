@@ -5,7 +5,6 @@ from typing import Any
 
 import matplotlib
 from cycler import cycler
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from .files import whole_file
@@ -31,7 +30,6 @@ styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches 
 def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
     """A figure, in inches, that needs no window, and its axes, row by row."""
     figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)  # (rows, columns)
     return figure, axes.ravel()
 

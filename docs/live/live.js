@@ -1,0 +1,337 @@
+// Makes the cells of a lesson editable and runnable. Until one runs, the page is what Sphinx has built.
+const HERE = new URL(".", import.meta.url);
+const settings = JSON.parse(document.getElementById("live").textContent);
+const root = document.documentElement;
+const KEY = `tinyprop/${settings.lesson}`;
+const LONG = 5; // seconds of a cell from which on the page says how long it takes
+
+const make = (tag, properties = {}, ...children) => {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+};
+const button = (text, click) => make("button", { type: "button", textContent: text, onclick: click });
+
+// -- what is kept: changed cells, guesses, what came of each exercise, and how long cells took here
+
+const kept = { cells: {}, guesses: {}, answers: {}, seconds: {} };
+try {
+  Object.assign(kept, JSON.parse(localStorage.getItem(KEY)));
+} catch {
+  // nothing is kept where storage is forbidden
+}
+function keep() {
+  try {
+    localStorage.setItem(KEY, JSON.stringify(kept));
+  } catch {
+    // see above
+  }
+}
+
+// -- the page's own bar
+
+const status = make("span", { className: "live-status" });
+status.setAttribute("role", "status");
+const runAll = button("Run all", () => run(cells.length - 1, true));
+const stop = button("Stop", () => end("Stopped. Run starts Python again."));
+stop.hidden = true;
+const handIn = button("Hand in", save);
+handIn.title = "Save your answers, guesses and changes as a file";
+document.getElementById("live-bar").prepend(runAll, stop, handIn);
+document.getElementById("live-bar").append(status);
+const say = (text) => (status.textContent = text);
+root.dataset.live = "idle";
+
+// -- Python
+
+let worker = null;
+let waiting = []; // numbers of cells that will run
+let current = null; // the cell that runs
+let began = 0;
+
+function start() {
+  if (worker) return;
+  worker = new Worker(new URL("worker.js", HERE), { type: "module" });
+  worker.onmessage = ({ data }) => heard(data);
+  worker.onerror = (event) => end(`Python could not start: ${event.message ?? "no answer"}`, "error");
+  for (const [question, guess] of Object.entries(kept.guesses)) worker.postMessage({ question, guess });
+}
+
+function end(text, state = "idle") {
+  worker?.terminate();
+  worker = null;
+  current?.bar.classList.remove("running");
+  current = null;
+  waiting = [];
+  for (const cell of cells) forget(cell);
+  settle(state);
+  say(text);
+}
+
+function settle(state) {
+  stop.hidden = state !== "running";
+  root.dataset.live = state;
+}
+
+function heard({ status: text, ready, broken, cell: number, kind, content, ...more }) {
+  if (text) return say(`${text} …`);
+  if (broken) return end(`Python could not start. ${broken}`, "error");
+  if (ready) {
+    say("");
+    return void offline();
+  }
+  const cell = cells[number];
+  if (kind === "start") {
+    current = cell;
+    began = performance.now();
+    cell.fresh = false; // the figures of the build stay until there is something new
+    cell.bar.classList.add("running");
+  } else if (kind === "end") {
+    finished(cell, more.good);
+  } else if (kind === "note") {
+    noted(cell, content, more.what, more.outcome);
+  } else {
+    show(cell, kind, content, more);
+  }
+}
+
+function finished(cell, good) {
+  if (!cell.fresh && good) renew(cell);
+  cell.bar.classList.remove("running");
+  cell.ran = good ? text(cell) : null;
+  const seconds = (performance.now() - began) / 1000;
+  cell.note(good ? `${seconds.toFixed(1)} s` : "error");
+  if (good) cell.seconds = kept.seconds[cell.number] = seconds;
+  keep();
+  cell.box.classList.toggle("stale", false);
+  cell.box.dataset.ran = good ? "good" : "error";
+  current = null;
+  if (!good) waiting = [];
+  next(good ? "idle" : "error");
+}
+
+function next(state = "idle") {
+  if (current) return;
+  if (!waiting.length) {
+    settle(state);
+    return say(state === "error" ? "A cell stopped with an error." : "");
+  }
+  const cell = cells[waiting.shift()];
+  current = cell;
+  settle("running");
+  if (worker) say(`Running cell ${cell.number + 1} of ${cells.length}`);
+  start();
+  worker.postMessage({ cell: cell.number, source: text(cell) });
+}
+
+// Run a cell, and before it all above that have not run as they are now; or all of them anew.
+function run(number, anew = false) {
+  start();
+  for (const cell of cells.slice(0, number + 1)) {
+    const old = cell.ran === text(cell) && cell.number !== number;
+    if ((anew || !old) && !waiting.includes(cell.number) && current !== cell) waiting.push(cell.number);
+  }
+  waiting.sort((a, b) => a - b);
+  next();
+}
+
+setInterval(() => {
+  if (!current || root.dataset.live !== "running") return;
+  const seconds = Math.round((performance.now() - began) / 1000);
+  if (current.bar.classList.contains("running")) current.note(`running, ${seconds} s${current.seconds ? ` of about ${Math.round(current.seconds)}` : ""}`);
+}, 500);
+
+// -- the cells
+
+const text = (cell) => cell.view ? cell.view.state.doc.toString() : cell.text;
+
+function forget(cell) {
+  cell.ran = null;
+  delete cell.box.dataset.ran;
+  cell.note("");
+}
+
+function stale(from) {
+  for (const cell of cells.slice(from)) {
+    if (cell.ran === null) continue;
+    cell.ran = null;
+    cell.box.classList.add("stale");
+    cell.note(cell.number === from ? "changed" : "a cell above has changed");
+  }
+}
+
+function changed(cell, now) {
+  cell.text = now;
+  if (now === cell.original) delete kept.cells[cell.number];
+  else kept.cells[cell.number] = { from: cell.original, to: now };
+  keep();
+  cell.reset.hidden = now === cell.original;
+  if (cell.shorter) cell.shorter.hidden = short(now) === now;
+  stale(cell.number);
+}
+
+function write(cell, now) {
+  if (cell.view) cell.view.dispatch({ changes: { from: 0, to: cell.view.state.doc.length, insert: now } });
+  else changed(cell, now);
+}
+
+// A line `STEPS = 100  # short: 30` has a short form.
+const SHORT = /^(\s*\w+ = )(\S+)(\s+# short: )(\S+)$/gm;
+const short = (source) => source.replace(SHORT, "$1$4$3$4");
+
+function renew(cell) {
+  cell.output?.remove();
+  cell.output = make("div", { className: "cell_output docutils container live-output" });
+  cell.output.setAttribute("aria-label", `Output of cell ${cell.number + 1}`);
+  cell.output.setAttribute("role", "group");
+  cell.output.hidden = cell.lock !== null;
+  cell.box.append(cell.output);
+  cell.fresh = true;
+}
+
+function show(cell, kind, content, { width, description }) {
+  if (kind === "threads") {
+    cell.fresh = true; // what the build shows stays
+    cell.box.querySelector(".live-threads")?.remove();
+    cell.box.append(make("p", { className: "live-remark live-threads", textContent: content }));
+    return;
+  }
+  if (!cell.fresh) renew(cell);
+  if (kind === "figure") {
+    const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
+    const image = make("img", { src: address, alt: description, onload: () => URL.revokeObjectURL(address) });
+    if (width) image.width = Math.round(width);
+    cell.output.append(image);
+  } else if (kind === "error") {
+    cell.output.append(make("pre", { className: "live-error", textContent: content }));
+  } else {
+    let last = cell.output.lastElementChild;
+    if (!last?.matches("pre.live-text")) cell.output.append((last = make("pre", { className: "live-text" })));
+    // a carriage return begins the line anew, as a terminal does
+    last.textContent = (last.textContent + content).replace(/^.*\r(?!\n)/gm, "");
+  }
+}
+
+function noted(cell, name, what, outcome) {
+  if (what === "check") {
+    const record = (kept.answers[name] ??= { tries: 0 });
+    if (record.source !== text(cell)) record.tries += 1;
+    Object.assign(record, { right: !outcome, says: outcome ?? "", source: text(cell) });
+  } else if (what === "hint") {
+    const record = (kept.answers[name] ??= { tries: 0 });
+    record.hints = (record.hints ?? 0) + 1;
+  }
+  keep();
+}
+
+// -- predictions: the answer is in a file of its own, which is fetched when there is a guess
+
+function lock(cell) {
+  const { question, answer } = settings.locks[cell.number];
+  if (kept.guesses[question] !== undefined) return void unlock(cell, answer);
+  cell.lock = question;
+  const input = make("input", { type: "number", step: "any", required: true, name: "guess" });
+  const form = make("form", { className: "live-guess" }, make("label", {}, `Your guess: ${question} `, input), make("button", { textContent: "Guess" }));
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    kept.guesses[question] = Number(input.value);
+    keep();
+    worker?.postMessage({ question, guess: kept.guesses[question] });
+    form.remove();
+    const ran = cell.ran !== null;
+    cell.lock = null;
+    if (ran) run(cell.number);
+    else await unlock(cell, answer);
+  };
+  cell.box.querySelector(".locked")?.remove();
+  cell.box.append(form);
+}
+
+async function unlock(cell, address) {
+  const placeholder = cell.box.querySelector(".locked");
+  const page = await (await fetch(address)).text();
+  const output = new DOMParser().parseFromString(page, "text/html").querySelector(".cell_output");
+  placeholder?.remove();
+  if (cell.fresh !== undefined && cell.output?.classList.contains("live-output")) return; // it has run meanwhile
+  if (output) cell.box.append((cell.output = document.adoptNode(output)));
+}
+
+// -- files
+
+function save() {
+  // cells as in a notebook: tutorials/grade.py runs them again, as nothing that a browser says can be trusted
+  const sources = cells.map((cell) => ({ cell_type: "code", source: text(cell) }));
+  const { guesses, answers } = kept;
+  const content = { format: 1, lesson: settings.lesson, tinyprop: settings.version, saved: new Date().toISOString(), guesses, answers, cells: sources };
+  const address = URL.createObjectURL(new Blob([JSON.stringify(content, null, 1)], { type: "application/json" }));
+  make("a", { href: address, download: `${settings.lesson}.json` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+async function offline() {
+  try {
+    const registration = await navigator.serviceWorker?.register(new URL("../sw.js", HERE), { scope: new URL("..", HERE).pathname });
+    if (!registration) return;
+    const active = (await navigator.serviceWorker.ready).active;
+    const files = performance.getEntriesByType("resource").map((entry) => entry.name);
+    active.postMessage([location.href.split("#")[0], ...files.filter((name) => name.startsWith(location.origin))]);
+  } catch {
+    // an old browser, or a page from a file: then a network is needed
+  }
+}
+
+// -- setting up
+
+let mounted = null;
+// CodeMirror comes with the first sign of interest: the page itself stays small.
+function mount() {
+  mounted ??= import("./editor.js").then(({ editor }) => {
+    for (const cell of cells) {
+      const place = make("div", { className: "live-editor" });
+      cell.input.append(place);
+      cell.view = editor(place, cell.text, `Code of cell ${cell.number + 1}`, () => run(cell.number), (now) => changed(cell, now));
+      cell.shown.hidden = true;
+    }
+  });
+  return mounted;
+}
+
+const cells = [...document.querySelectorAll("article div.cell")].map((box, number) => {
+  const input = box.querySelector(".cell_input");
+  const shown = input.querySelector("div[class*=highlight-]");
+  const original = shown.querySelector("pre").textContent.replace(/\n$/, "");
+  const state = make("span", { className: "live-note" });
+  const cell = { number, box, input, shown, original, text: original, ran: null, lock: null, output: box.querySelector(".cell_output") };
+  cell.seconds = kept.seconds[number];
+  cell.note = (words) => (state.textContent = words || (cell.seconds >= LONG ? `takes about ${Math.round(cell.seconds)} s` : ""));
+  cell.reset = button("Reset", () => write(cell, original));
+  cell.reset.hidden = true;
+  cell.bar = make("div", { className: "live-cell-bar" }, button("Run", () => run(number)), cell.reset);
+  if (short(original) !== original) {
+    cell.shorter = button("Short form", () => write(cell, short(text(cell))));
+    cell.bar.append(cell.shorter);
+  }
+  cell.bar.append(state);
+  input.after(cell.bar);
+  cell.note("");
+  shown.addEventListener("pointerdown", async (event) => {
+    if (event.target.closest("button")) return;
+    const { clientX: x, clientY: y } = event;
+    await mount();
+    const place = cell.view.posAtCoords({ x, y });
+    cell.view.focus();
+    if (place !== null) cell.view.dispatch({ selection: { anchor: place } });
+  });
+  return cell;
+});
+for (const cell of cells) {
+  const change = kept.cells[cell.number];
+  if (change && change.from === cell.original) {
+    cell.text = change.to;
+    cell.reset.hidden = false;
+    mount();
+  }
+  if (settings.locks[cell.number]) lock(cell);
+}
+addEventListener("pointerover", (event) => event.target.closest?.("div.cell, .live-bar") && mount(), { passive: true });
+addEventListener("focusin", (event) => event.target.closest?.("div.cell, .live-bar") && mount());

@@ -1,0 +1,92 @@
+"""Runs the cells of a lesson inside of a page. worker.js hands over `send`, which posts a message
+to it."""
+
+import io
+import linecache
+import logging
+import sys
+import traceback
+import warnings
+
+sys.path[:0] = ["/bundle/packages", "/bundle/tutorials"]
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+logging.getLogger("fontTools").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore", "Unable to import Axes3D")
+
+from pyodide.code import eval_code  # noqa: E402
+
+THREADS = "can't start new thread"
+NO_THREADS = (
+    "This cell starts threads, which Python in a page does not have. What is shown above is what "
+    "it printed when the page was built. To run it, download the lesson."
+)
+names: dict = {}
+cell = -1  # that runs
+source = ""
+
+
+class Out(io.TextIOBase):
+    """Text on its way to the page."""
+
+    def write(self, text):
+        send("text", text)
+        return len(text)
+
+
+def start(send_message):
+    """Import what every lesson imports, so that the first cell is quick."""
+    global send
+
+    def send(kind, content, **more):
+        send_message(cell, kind, content, more)
+
+    sys.stdout = sys.stderr = Out()
+    import checks
+    import lesson  # noqa: F401
+
+    checks.locked = True
+    checks.listeners.append(noted)
+
+
+def show(svg, width, description):
+    """What `lesson.show` calls."""
+    send("figure", svg, width=width, description=description)
+
+
+def noted(kind, name, outcome):
+    send("note", name, what=kind, outcome=outcome if isinstance(outcome, str) else None)
+
+
+def guess(question, number):
+    """Take the guess of a form."""
+    import checks
+
+    checks._guesses[question] = number
+
+
+def run(number, text):
+    """Run a cell; True if there was no error."""
+    global cell, source
+    cell, source = number, text
+    file = f"cell {number + 1}"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        value = eval_code(text, names, filename=file)
+        if value is not None:
+            print(repr(value))
+    except BaseException as error:
+        if THREADS in str(error):
+            send("threads", NO_THREADS)
+            return True
+        send("error", explained(error))
+        return False
+    return True
+
+
+def explained(error):
+    """A traceback from the cell on, with its lines."""
+    trace = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("cell "):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    return "".join(lines).rstrip()

@@ -1,0 +1,54 @@
+// Runs Python beside a lesson. Cells arrive in order and run one after the other; a page that wants to stop ends this worker.
+import { loadPyodide } from "../lab/pyodide/pyodide.mjs";
+
+let page;
+
+async function boot() {
+  const { numpy, bundle } = await (await fetch("files.json")).json();
+  const bytes = async (url) => {
+    const answer = await fetch(url);
+    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
+    return answer.arrayBuffer();
+  };
+  postMessage({ status: "Loading Python" });
+  const files = Promise.all([bytes(numpy), bytes(bundle), bytes("page.py")]);
+  const python = await loadPyodide({
+    indexURL: new URL("../lab/pyodide/", self.location).href,
+    env: { HOME: "/home/pyodide", MPLCONFIGDIR: "/bundle/config", MPLBACKEND: "svg" },
+  });
+  python._module.mergeLibSymbols({ backtrace: () => 0 }); // a symbol that NumPy's build expects and never calls
+  const [numpyArchive, bundleArchive, source] = await files;
+  postMessage({ status: "Unpacking" });
+  python.unpackArchive(numpyArchive, "gztar", { extractDir: "/" });
+  python.unpackArchive(bundleArchive, "zip", { extractDir: "/bundle" });
+  python.FS.writeFile("page.py", new Uint8Array(source));
+  postMessage({ status: "Importing tinyprop and matplotlib" });
+  page = python.pyimport("page");
+  page.start((cell, kind, content, more) => {
+    const { width, description, what, outcome } = more.toJs({ dict_converter: Object.fromEntries });
+    postMessage({ cell, kind, content, width, description, what, outcome });
+  });
+}
+
+const ready = boot();
+ready.then(() => postMessage({ ready: true }), (error) => postMessage({ broken: String(error) }));
+
+onmessage = async ({ data }) => {
+  try {
+    await ready;
+  } catch {
+    return; // the page knows
+  }
+  if (data.question !== undefined) {
+    page.guess(data.question, data.guess);
+    return;
+  }
+  postMessage({ cell: data.cell, kind: "start" });
+  let good = false;
+  try {
+    good = page.run(data.cell, data.source);
+  } catch (error) {
+    postMessage({ cell: data.cell, kind: "error", content: String(error.message ?? error) });
+  }
+  postMessage({ cell: data.cell, kind: "end", good });
+};

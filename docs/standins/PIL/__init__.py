@@ -1,0 +1,3 @@
+"""The little that matplotlib needs of Pillow to put an image into an SVG file."""
+
+__version__ = "0"

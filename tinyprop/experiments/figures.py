@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..report.estimate import Estimate
-from ..report.plots import GRAY, styled
+from ..report.plots import COLORS, GRAY, styled
 
 # by name; by epoch, by learning rate, or by the name of a row
 Curves = Mapping[str, Mapping[Any, Estimate]]
@@ -110,7 +110,9 @@ def _levels(axes: Any, curves: Curves) -> None:
             rows = [places.index(place) + shift for place in curve]
             axes.errorbar(means, rows, xerr=half_widths, fmt="o", label=name, **POINTS)
         else:
-            axes.errorbar(list(curve), means, half_widths, fmt="o-", label=name, **POINTS)
+            is_second_round = i >= len(COLORS)  # a color that is there already
+            line = "s--" if is_second_round else "o-"
+            axes.errorbar(list(curve), means, half_widths, fmt=line, label=name, **POINTS)
 
     if by_row:
         _name_rows(axes, places)

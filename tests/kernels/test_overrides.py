@@ -42,6 +42,7 @@ def _small_blocks(monkeypatch):
     for name in names.split():
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
+    monkeypatch.setattr(host, "WORTH_ROWS", 0)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(products, "MULTIPLICATIONS", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)

@@ -37,6 +37,7 @@ PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images whose maxima are taken
 AVERAGED_AT_ONCE = 2**18  # elements of images that are averaged
 BAND = 4  # rows of a matrix that averages: more multiply more zeros
+WORTH_ROWS = 2**15  # elements that are rectified along long rows
 ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
 LONG_ROW = 2**13  # elements of a row, about
 WORTH_A_PRODUCT = 2**12  # elements of a matrix whose rows are added by a product with ones
@@ -458,7 +459,10 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
 
 @override(NormalizedReLU.forward, on="numpy")
 def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
-    """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory."""
+    """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory. A few elements are left to
+    the rule, which makes no rows: 18 > 9 us for 20 samples of 16 units."""
+    if u.size < WORTH_ROWS:
+        return NotImplemented
     if not _fit(u, beta, c1, c2) or not _is_positive(c1):  # a negative one turns max into min
         return NotImplemented
     c = u.shape[1]

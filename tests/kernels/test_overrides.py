@@ -35,10 +35,14 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 def _small_blocks(monkeypatch):
     """Few small images and weights are cut into several blocks and spread over threads, as many
     large ones are."""
-    names = "COLUMNS_AT_ONCE PIXELS_AT_ONCE POOLED_AT_ONCE ROWS_AT_ONCE SUMMED_AT_ONCE LONG_ROW"
+    names = (
+        "COLUMNS_AT_ONCE PIXELS_AT_ONCE POOLED_AT_ONCE AVERAGED_AT_ONCE ROWS_AT_ONCE "
+        "SUMMED_AT_ONCE LONG_ROW"
+    )
     for name in names.split():
         monkeypatch.setattr(host, name, 300)
     monkeypatch.setattr(host, "WORTH_A_PRODUCT", 300)
+    monkeypatch.setattr(host, "WORTH_ROWS", 0)
     monkeypatch.setattr(pointwise, "OUTPUTS_AT_ONCE", 100)
     monkeypatch.setattr(products, "MULTIPLICATIONS", 100)
     monkeypatch.setattr(weights, "WEIGHTS_AT_ONCE", 30)
@@ -191,6 +195,7 @@ AVERAGES = [
     differentiated(lambda x: F.avg_pool2d(x, 2, 3), IMAGE),  # some pixels are in no window
     differentiated(lambda x: F.avg_pool2d(x, (7, 6)), IMAGE),
     differentiated(lambda x: F.avg_pool2d(Reordered()(x), (7, 6)), IMAGE),
+    differentiated(lambda x: F.avg_pool2d(x, 3, 2, 1), (3, 5, 21, 18)),  # several bands
 ]
 NUMBERS = 0.7, 0.4  # c1 and c2
 RECTIFIED = [

@@ -28,7 +28,7 @@ import lesson
 # all points are compared; a path is simplified, or not, as it was told when it was made
 matplotlib.rcParams["path.simplify"] = False
 shown = 0
-def show(figure):
+def show(figure, description=""):
     global shown
     shown += 1
     if hasattr(figure, "savefig"):

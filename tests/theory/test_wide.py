@@ -381,3 +381,72 @@ def test_samples_that_are_fixed_are_no_batch():
     assert measured[0][0] == pytest.approx(0.5)
     assert np.isfinite(measured[1]).any()
     assert batch == [None, None]
+
+
+def records_of(net, data):
+    """Mean and variance of each layer with random weights."""
+    records = tp.propagate(net, data=data, weights="random")
+    return np.array([(record.mean[0], record.variance[0]) for record in records])
+
+
+def padded(images, width):
+    return np.pad(images, [(0, 0), (0, 0), (width, width), (width, width)])
+
+
+@pytest.mark.parametrize("count", [7, 115])
+def test_images_that_are_enlarged(rng, count):
+    """A convolution of one pixel with padding is one without, of padded images: the blocks of 115
+    samples are cut for the larger ones, and differ in size."""
+    images = rng.standard_normal((count, 3, 2, 2)) + 1.0
+    conv = nn.Conv2d(3, 5, 1, padding=2)
+    rest = [nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(5, 4, 3, padding=1)]
+    rest += [nn.BatchNorm(4), nn.ReLU(), nn.MaxPool2d(3)]
+    plain = nn.Conv2d(3, 5, 1)
+    plain.load_state_dict(conv.state_dict())
+    found = records_of(nn.Sequential(conv, *rest), images)
+    assert found == pytest.approx(records_of(nn.Sequential(plain, *rest), padded(images, 2)))
+    assert (found[:, 1] > 0).all()
+
+
+def test_a_pool_enlarges_images(rng):
+    images = rng.standard_normal((470, 3, 2, 2))
+    layers = [nn.Conv2d(3, 4, 1), nn.MaxPool2d(2, 1, padding=1), nn.AvgPool2d(2, 1, padding=1)]
+    found = records_of(nn.Sequential(*layers), images)
+    assert found.shape == (3, 2)
+    assert (found[:, 1] > 0).all()
+
+
+def test_branches_whose_inputs_differ_in_size(rng):
+    """A shortcut that pools the input, and a branch whose convolution has a stride: both have the
+    same blocks of samples, and nothing in common."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            self.branch = nn.Conv2d(3, 5, 2, stride=2, bias=False)
+            self.pool = nn.AvgPool2d(2)
+            self.shortcut = nn.Conv2d(3, 5, 1, bias=False)
+
+        def forward(self, x):
+            return self.branch(x) + self.shortcut(self.pool(x))
+
+    found = records_of(Block(), rng.standard_normal((256, 3, 8, 8)))
+    branch, _, shortcut, total = found[:, 0] ** 2 + found[:, 1]
+    assert total == pytest.approx(branch + shortcut)
+
+
+def test_samples_without_a_partner(rng):
+    """Of three images of 1225 positions, one has a block of its own, without pairs."""
+    images = rng.standard_normal((3, 2, 35, 35)) + 1.0
+    conv = nn.Conv2d(2, 3, 1, bias=False)
+    (found,) = records_of(conv, np.repeat(images[:1], 3, axis=0))
+    (alone,) = records_of(conv, images[:1])
+    assert found == pytest.approx(alone)
+
+
+def test_images_that_are_too_large():
+    images = np.ones((256, 3, 2, 2), "float32")
+    with pytest.raises(tp.ShapeError, match="256 samples of images with 40,804 positions"):
+        records_of(nn.Conv2d(3, 5, 1, padding=100), images)
+    pooled = nn.Sequential(nn.Conv2d(3, 5, 1, padding=22), nn.AvgPool2d(2))
+    with pytest.raises(tp.ShapeError, match=r"AvgPool2d of images \(5, 46, 46\)"):
+        records_of(pooled, images[:2])

@@ -26,6 +26,7 @@ class Samples(State):
 
     tensor: Tensor
     sampled: bool  # whether they are samples of a Gaussian input
+    positions: int  # of the largest images of the network, as far as it is known
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,7 +35,7 @@ class Samples(State):
     @cached_property
     def wide(self) -> Wide:
         """What random weights see of them."""
-        return Wide.of(self.tensor.numpy(), self.sampled)
+        return Wide.of(self.tensor.numpy(), self.sampled, self.positions)
 
     def before_activation(self) -> Self:
         return self

@@ -301,10 +301,13 @@ class Mixture(State):
     def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
         self._check_form("AvgPool2d", 4)
         window = Window.of(kernel_size, stride, padding)
-        before = self.applied
-        channels = np.eye(len(before.fields[0].mean))[:, :, None, None]
         kernel = np.full(window.kernel, 1.0 / math.prod(window.kernel))
-        return before.mapped(Linear(channels * kernel, window=window))
+
+        def pooled(field: Field) -> Made:
+            channels = np.eye(len(field.mean))[:, :, None, None]
+            return Linear(channels * kernel, window=window)(field)
+
+        return self.applied.mapped(pooled)
 
     def drop(self, p: float) -> Self:
         return self.applied.mapped(partial(dropped, p=p), gaussian=False)

@@ -1,6 +1,7 @@
 """The mean and variance of every layer, computed from its weights and from the moments of the
 input."""
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from .field import WHOLE, Field
 from .inputs import INPUTS, Samples
 from .mixture import Mixture
 from .sample import COUNT, CheckSample, Measured, sample_of_data, sample_of_gaussian
+from .wide import Enlarged
 
 
 @dataclass(frozen=True)
@@ -174,13 +176,27 @@ def propagate(
     given = (
         to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
     )
-    start: Any
     if weights == "random":
-        start = samples_of(given)
-    elif isinstance(given, tuple):
+        return Propagation(walked_with_samples(net, samples_of(given)))
+    if isinstance(given, tuple):
         start = Mixture.start([Field.of(*given)])
     else:
         start = fitted(given, components)
+    return Propagation(checked(walked(net, start), net, given))
+
+
+def walked_with_samples(net: nn.Module, start: Samples) -> list[Propagated]:
+    """The records of random weights. If a layer enlarges the images, it starts again, with fewer
+    samples in a block."""
+    while True:
+        try:
+            return walked(net, start)
+        except Enlarged as larger:
+            start = replace(start, positions=larger.positions)
+
+
+def walked(net: nn.Module, start: State) -> list[Propagated]:
+    """What each layer does to a State."""
     walk = Walk(net)
     with no_grad(), observing(), visiting(walk.visit):
         out = net(start)
@@ -189,9 +205,7 @@ def propagate(
         got = f"{kind}, which returned a {type(out).__name__} for a State"
         rule = "a network that takes a State returns one"
         raise TypeError(explain(got, rule, "tp.observe(net, x) measures any network"))
-    if weights == "random":
-        return Propagation(walk.records)
-    return Propagation(checked(walk.records, net, given))
+    return walk.records
 
 
 def checked(
@@ -286,10 +300,10 @@ def is_covariance(matrix: HostArray) -> bool:
 
 def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     """The input of a network with random weights: data, or samples of a Gaussian."""
-    if not isinstance(given, tuple):
-        return Samples(Tensor(given), sampled=False)
-    mean, covariance = given
-    return Samples(Tensor(sample_of_gaussian(mean, covariance, INPUTS)), sampled=True)
+    is_gaussian = isinstance(given, tuple)
+    batch = sample_of_gaussian(*given, INPUTS) if isinstance(given, tuple) else given
+    positions = math.prod(batch.shape[2:])
+    return Samples(Tensor(batch), sampled=is_gaussian, positions=positions)
 
 
 def fitted(data: HostArray, components: int) -> Mixture:

@@ -19,7 +19,7 @@ import numpy as np
 from .. import functional as F
 from .. import moments
 from ..engine.arrays import HostArray
-from ..engine.errors import explain
+from ..engine.errors import ShapeError, explain
 from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
@@ -28,6 +28,7 @@ from ..moments.many import covariances
 from ..nn.state import State, numbers
 from .field import (
     FAR,
+    WHOLE,
     Bent,
     Correlation,
     Factors,
@@ -45,6 +46,7 @@ from .origin import Fresh, Origin, Values, correlation
 from .weights import RandomWeights, have_zero_sum, identity
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
+MOST_STORED = 1 << 30  # covariances of the values of all blocks
 SAMPLES = 1024  # of a channel, for max pooling
 ROUNDING = 4e-16
 SAME_INPUT = 1.0 - ROUNDING  # a correlation that is 1, but for rounding
@@ -77,6 +79,13 @@ def layer_map(layer: str, forwards: str, backwards: str, holds: str) -> Callable
     return keep
 
 
+class Enlarged(Exception):
+    """A layer has made images larger than their blocks are cut for."""
+
+    def __init__(self, positions: int):
+        self.positions = positions
+
+
 class SampleOrigin(Origin):
     """Samples, in blocks (N, C, H, W)."""
 
@@ -93,6 +102,22 @@ class SampleOrigin(Origin):
         rho = (covariance / np.outer(*stds))[:, :, None, None]
         shapes = [each.values().fields[k].mean.shape for each in (self, other)]
         return Correlation(rho, shapes[0], shapes[1])
+
+
+def _count_blocks(samples: int, positions: int) -> int:
+    """Of samples whose values are treated together: at least two of them, as different ones are
+    compared."""
+    together = max(2, VALUES // positions)
+    count = -(-samples // together)
+    stored = samples * together * positions**2
+    if stored > MOST_STORED:
+        got = f"{samples:,} samples of images with {positions:,} positions, after random weights"
+        rule = (
+            f"they have {stored:,} covariances in blocks of {together} samples, and at most "
+            f"{MOST_STORED:,} fit"
+        )
+        raise ShapeError(got, rule, "fewer samples, data=x[:10], or smaller images")
+    return count
 
 
 def _over_channels(first: HostArray, second: HostArray) -> HostArray:
@@ -140,10 +165,11 @@ class Wide(Mixture):
     in_groups: bool = False  # whether groups of channels were
 
     @classmethod
-    def of(cls, samples: HostArray, sampled: bool) -> "Wide":
-        """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves."""
+    def of(cls, samples: HostArray, sampled: bool, positions: int) -> "Wide":
+        """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves. The
+        largest images of the network have so many positions."""
         images = samples if samples.ndim == 4 else samples.astype("float64")[:, :, None, None]
-        parts = np.array_split(images, -(-len(images) // max(2, VALUES // images[0, 0].size)))
+        parts = np.array_split(images, _count_blocks(len(images), positions))
         origin = SampleOrigin(parts)
         return cls(
             origin,
@@ -261,6 +287,15 @@ class Wide(Mixture):
         window = Window.of(filters.shape[2:], stride, padding, dilation)
         return self._drawn(weight, filters, bias, window, groups)
 
+    def _output(self, window: Window) -> tuple[int, ...]:
+        """The places of a window. Blocks of larger images need to have fewer samples."""
+        places = window.output(self.shape)
+        positions = math.prod(places)
+        samples = max(len(field.mean) for field in self.values.fields)
+        if samples > 2 and samples * positions > WHOLE:
+            raise Enlarged(positions)
+        return places
+
     def _drawn(self, given: Any, weight: HostArray, bias: Any, window: Window, groups: int) -> Self:
         before = self.applied
         outputs = len(weight)
@@ -281,7 +316,7 @@ class Wide(Mixture):
             correction=inputs / (inputs - 1) if zero_sum and before.exact else 1.0,
         )
         error = 1.0 / (inputs if before.exact else groups * weight.shape[1])
-        places = () if weight.ndim == 2 else window.output(self.shape)
+        places = () if weight.ndim == 2 else self._output(window)
         after = before._summed(weights, identity(given), error)
         return replace(after, sample=(outputs, *places), width=outputs)
 
@@ -409,15 +444,20 @@ class Wide(Mixture):
             return Field.of(mean, rest.T @ rest / SAMPLES), Opaque()
 
         error = math.sqrt(2.0 / SAMPLES)
-        sample = (self.sample[0], *window.output(self.shape))
+        sample = (self.sample[0], *self._output(window))
         return self.derived(pooled, error, exact=False, pending=None, sample=sample, jacobian=None)
 
     @layer_map("AvgPool2d", "K_PQ <- mean of K_pq over p in P, q in Q", "", "exact")
     def avg_pool(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Self:
+        self._check_form("AvgPool2d", 4)
+        places = self._output(Window.of(kernel_size, stride, padding))
+        if max(field.mean.size for field in self.values.fields) > WHOLE:
+            got = f"AvgPool2d of images {self.sample}, after random weights"
+            rule = f"it takes two samples of at most {WHOLE // 2:,} positions"
+            raise ShapeError(got, rule, "smaller images, or a convolution with a stride before it")
+        sample = (self.sample[0], *places)
         after = super().avg_pool(kernel_size, stride, padding)
-        return replace(
-            after, sample=(self.sample[0], *after.fields[0].mean.shape[1:]), jacobian=None
-        )
+        return replace(after, sample=sample, jacobian=None)
 
     @layer_map("Dropout", "K_aa <- K_aa / (1 - p), others stay", "G_aa <- G_aa / (1 - p)", "exact")
     def drop(self, p: float) -> Self:
@@ -471,7 +511,14 @@ class Wide(Mixture):
         """Over positions, E u^2, and E u(p) u(q) for a sample with itself and for two different
         ones; averaged over the blocks."""
         found = [_squares(field) for field in self.applied.fields]
-        return np.average(found, axis=0, weights=self.weights)
+        square, same, _ = np.average(found, axis=0, weights=self.weights)
+        # blocks of a single sample have no different ones
+        pairs = [
+            weight * (len(field.mean) > 1)
+            for weight, field in zip(self.weights, self.fields, strict=True)
+        ]
+        others = [other for _, _, other in found]
+        return np.array([square, same, np.average(others, weights=pairs) if any(pairs) else 0.0])
 
 
 def _mean(x: Any) -> float:

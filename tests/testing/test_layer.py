@@ -12,6 +12,8 @@ from tests.nn.test_layers import LAYERS
 from tinyprop import nn
 from tinyprop.engine.context import current
 from tinyprop.testing import CheckError, check_layer
+from tinyprop.testing.failure import Wrong
+from tinyprop.testing.layer import Subject, check_float32
 from tinyprop.testing.points import points
 
 # -- sound layers
@@ -397,6 +399,35 @@ def test_what_is_no_question_is_refused(rng):
     assert_explained(tp.ShapeError, lambda: check_layer(Total(), np.ones((2, 3))), "samples to")
     with pytest.raises(tp.ShapeError, match="linear"):
         check_layer(nn.Linear(4, 2), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_gradient_that_cancels_is_no_false_alarm(seed):
+    """That of a bias in front of BatchNorm is 0. After 20 layers, what cancels in it is larger than
+    output / bias."""
+    tp.manual_seed(seed)
+    layers = []
+    for _ in range(20):
+        layers += [nn.Linear(6, 6), nn.BatchNorm(6), nn.Tanh()]
+    subject = Subject(nn.Sequential(*layers), [tp.randn(8, 6)], order=1, tolerance=1e-6, seed=0)
+    check_float32(subject)
+
+
+def test_a_gradient_that_does_not_cancel_is_checked(rng):
+    """The gradient of one bias is off by 1e-4, beside weights whose gradient is no larger."""
+
+    class Coarse(nn.Module):
+        def __init__(self):
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            bias = self.linear.bias
+            change = 1e-4 if x.dtype == np.float32 else 0.0
+            return self.linear(x) + change * (bias - bias.detach())
+
+    subject = Subject(Coarse(), [rng.normal(size=(4, 3))], order=1, tolerance=1e-6, seed=0)
+    with pytest.raises(Wrong, match="gradient of 'linear.bias'"):
+        check_float32(subject)
 
 
 @pytest.mark.slow

@@ -184,17 +184,29 @@ class Subject:
 
     def sizes(self, results: dict[str, HostArray]) -> dict[str, float]:
         """What errors of results are relative to. A gradient may be a small difference of larger
-        numbers, or 0: they have about the size of output / input."""
+        numbers, or 0: they have about the size of output / input. A deep layer may have larger
+        ones: then what cancels in the gradient of a bias is about as large as in that of the
+        weights beside it, times weights / bias."""
         output = abs(results["output"]).max(initial=0.0)
         leaves = self.leaves(self.layer, self.inputs(requires_grad=True))
+        largest = {name: float(abs(leaves[name]._data).max()) for name in results.keys() & leaves}
         found = {"output": output}
-        for name in results.keys() & leaves.keys():
-            size = float(abs(leaves[name]._data).max()) or 1.0
-            found[name] = output / size
+        for name, own in largest.items():
+            found[name] = output / (own or 1.0)
+            for other, size in largest.items():
+                if _module_of(other) == _module_of(name):
+                    relative = size / own if own else 1.0
+                    cancelling = float(abs(results[other]).max(initial=0.0)) * relative
+                    found[name] = max(found[name], cancelling)
         return found
 
     def state(self, layer: Module) -> dict[str, HostArray]:
         return {name: to_numpy(value) for name, value in layer.state_dict().items()}
+
+
+def _module_of(name: str) -> str:
+    """The part of a network that "gradient of '3.weight'" belongs to; an input is by itself."""
+    return name.rpartition(".")[0] if name.endswith("'") else name
 
 
 MODES = {"training": True, "evaluation": False}

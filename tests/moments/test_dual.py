@@ -248,6 +248,48 @@ def test_products_to_15_digits(activation):
     assert found == pytest.approx(PRODUCTS[activation], abs=2e-15)
 
 
+def test_many_different_units_of_a_users_function(rng):
+    """In time, where the series of some unit does not resolve it: kinks are searched for around
+    the units that need it, and not between a narrow Gaussian and a wide one."""
+    means = rng.uniform(-10.0, 10.0, (2, 100))
+    stds = np.exp(rng.uniform(np.log(0.01), np.log(20.0), (2, 100)))
+    rho = rng.uniform(-0.999, 0.999, 100)
+    means[:, 0] = -9.2, 3.0  # of which the trapezoidal rule does not see the right end
+    stds[:, 0] = 1.65, 0.02
+    count = 0
+
+    def counted(u):
+        nonlocal count
+        count += u.size
+        return mish(u)
+
+    found = dual(counted, rho, tuple(means), tuple(stds)).covariance
+    assert count < 12_000_000
+    for i in range(3):
+        alone = dual(mish, rho[i], tuple(means[:, i]), tuple(stds[:, i])).covariance
+        assert found[i] == pytest.approx(alone, rel=1e-9)
+
+
+def test_a_unit_that_does_not_vary():
+    """Where its function is 0, nothing tells how large rounding is."""
+    found = dual(mish, 0.5, ([0.0, 1.0, 0.0], 0.3), ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0]))
+    assert found.covariance[:2].tolist() == [0.0, 0.0]
+    assert found.covariance[2] == dual(mish, 0.5, (0.0, 0.3)).covariance
+
+
+def test_kinks_of_units_far_apart():
+    """A jump that only wide units see, one that both do, and none in between."""
+
+    def jumps(u):
+        return np.where(u > 0.3, 1.0, 0.0) + np.where(u > 40.0, u, 0.0)
+
+    means = np.array([0.3, 30.0]), np.array([0.31, 35.0])
+    stds = np.array([0.01, 10.0]), np.array([0.02, 12.0])
+    got = dual(jumps, 0.4, means, stds).covariance
+    known = dual(jumps, 0.4, means, stds, kinks=(0.3, 40.0)).covariance
+    np.testing.assert_allclose(got, known, rtol=1e-9)
+
+
 def test_closed_forms():
     """The arc-cosine kernel of Cho and Saul (2009), and Williams' (1998) of erf."""
     rho = np.linspace(-1.0, 1.0, 9)

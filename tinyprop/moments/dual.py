@@ -193,6 +193,22 @@ class Group:
     mean: HostArray
     std: HostArray
 
+    def of_pairs(self, members: HostArray) -> "Group":
+        """Some of the pairs, and their units."""
+        both = np.concatenate([self.first[members], self.second[members]])
+        used, numbers = np.unique(both, return_inverse=True)
+        first, second = numbers.reshape(2, -1)
+        return Group(
+            self.params,
+            self.units[used],
+            self.members[members],
+            self.rho[members],
+            first,
+            second,
+            self.mean[used],
+            self.std[used],
+        )
+
 
 def _both(first: Array, second: Array) -> HostArray:
     return np.concatenate([to_numpy(first).ravel(), to_numpy(second).ravel()])
@@ -220,11 +236,14 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
         is_seen &= std > 0.0
         units = replace(units, frequency=np.where(is_seen, units.frequency, np.nan))
         found = smooth_covariance(units, group.first, group.second, group.rho)
+    is_fixed = group.std == 0.0
+    found[is_fixed[group.first] | is_fixed[group.second]] = 0.0
     (rest,) = np.nonzero(np.isnan(found))
     if not len(rest):
         return found
-    kinks = _kinks(values, subject, group)
-    lines = _lines(values, kinks, group)
+    some = group.of_pairs(rest)
+    kinks = _kinks(values, subject, some)
+    lines = _lines(values, kinks, some)
     if lines is not None:
         found[rest] = _covariance_of_lines(lines, group, rest)
         return found

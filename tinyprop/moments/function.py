@@ -8,7 +8,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,18 @@ from .. import functional as F
 from ..engine.arrays import Array, HostArray, array_module, to_backend, to_numpy
 from ..engine.errors import explain
 from ..engine.tensor import Tensor
-from .panels import BULK, EPS, NODES, NotFinite, Panels, checked_again, choose, slope_matrix
+from .panels import (
+    BULK,
+    EPS,
+    NODES,
+    Cell,
+    NotFinite,
+    Panels,
+    alike,
+    checked_again,
+    choose,
+    slope_matrix,
+)
 from .pointwise import Pointwise
 from .quadrature import FARTHEST, root
 
@@ -24,12 +35,10 @@ MOST_ERROR = 1e-6  # a larger error is a refusal
 GOOD_ERROR = 1e-11  # panels that were made for other means or parameters serve up to this error
 NARROW = 1e-8  # a std relative to the mean, below which float64 cannot resolve a function
 DRIFT = 0.1  # how far values may move before the function counts as another one
-MOST_WEIGHTS = 1 << 22  # densities at nodes that are held at a time
 MOST_CELLS = 64
 NO_TAIL = 1e-30  # of the variance
 LEAST_DECAY = 12.0  # the power of 1/z with which the integrand of a second moment falls
 
-Cell: TypeAlias = tuple[int, float, bool]
 _kept: "weakref.WeakKeyDictionary[Any, dict[Any, Panels]]" = weakref.WeakKeyDictionary()
 
 
@@ -77,7 +86,7 @@ def of_function(
     # narrower ones follow the line through the mean
     least = NARROW * np.where(width > 0.0, abs(at), 1.0 + abs(at))
     wide = np.maximum(width, least)
-    pieces = _pieces(at, wide, wide > width)
+    pieces = alike(at, wide, wide > width)
     call = Pointwise(function, columns, mean.backend, tensors_first)
     call.check(float((at - BULK * wide).min()), float((at + BULK * wide).max()))
     places = np.concatenate([piece for _, piece in pieces])
@@ -100,23 +109,6 @@ def _check_range(mean: HostArray, std: HostArray) -> None:
     if not (np.isfinite(mean) & np.isfinite(std) & (std >= 0)).all():
         got = f"a smallest std of {std.min()}, means from {mean.min()} to {mean.max()}"
         raise ValueError(explain(got, "both are finite, and std >= 0", "std=abs(...)"))
-
-
-def _pieces(mean: HostArray, std: HostArray, narrow: HostArray) -> list[tuple[Cell, HostArray]]:
-    """The elements, sorted into cells that panels can serve: standard deviations within a factor
-    of 4, means within 8 of the largest of these."""
-    power = np.floor(0.5 * np.log2(std) + 0.5)
-    position = np.round(mean / (16.0 * 4.0**power))
-    keys = np.stack([power, position, narrow], axis=1)
-    cells, which = np.unique(keys, axis=0, return_inverse=True)
-    which = which.ravel()
-    most = MOST_WEIGHTS // 1024
-    pieces = []
-    for i, (p, q, is_narrow) in enumerate(cells.tolist()):
-        members = np.flatnonzero(which == i)
-        for start in range(0, len(members), most):
-            pieces.append(((int(p), q, bool(is_narrow)), members[start : start + most]))
-    return pieces
 
 
 def _of_cell(

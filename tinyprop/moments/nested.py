@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engine.arrays import HostArray, float64
 from ..engine.errors import explain
-from .panels import choose
+from .panels import alike, choose
 from .quadrature import FEATURE, gauss_legendre
 
 Values: TypeAlias = Callable[[HostArray], HostArray]  # a function of each number
@@ -33,6 +33,7 @@ MOST_HALVINGS = 4
 MOST_POINTS = 1 << 21  # values of a function that are held at a time
 # moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
 ODD = 0.0137
+SAME_KINK = 1e-6  # standard deviations between two sights of one kink, at most
 
 
 def smoothed_covariance(
@@ -109,14 +110,22 @@ def nested_covariance(
 
 
 def found_kinks(values: Values, mean: HostArray, std: HostArray) -> list[float]:
-    """The kinks that bisection finds where Gaussian numbers with these moments are."""
+    """The kinks that bisection finds where Gaussian numbers with these moments are. Those of a
+    similar mean and std are searched together, the narrowest first, which see them best."""
 
     def function(points: HostArray) -> HostArray:
         return values(points)[None]  # (...) -> (1, ...)
 
     resolution = float(np.finfo(float64).eps)
-    panels = choose(function, mean + ODD * std, std, (), 1, resolution)
-    return sorted(panels.cuts.tolist())
+    found: list[float] = []
+    cells = alike(mean, std, np.zeros(len(std), bool))
+    for _, members in cells:  # in the order of their std
+        at = mean[members]
+        width = std[members]
+        panels = choose(function, at + ODD * width, width, (), 1, resolution)
+        apart = SAME_KINK * float(width.min())
+        found += [x for x in panels.cuts.tolist() if all(abs(x - y) > apart for y in found)]
+    return sorted(found)
 
 
 def gaussian_panels(edges: HostArray) -> tuple[HostArray, HostArray]:

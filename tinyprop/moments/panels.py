@@ -23,6 +23,7 @@ from ..engine.arrays import Array, HostArray, float64, to_backend
 from .quadrature import FARTHEST, gauss_legendre
 
 Values: TypeAlias = Callable[[HostArray], HostArray]  # (...) -> (rows, ...)
+Cell: TypeAlias = tuple[int, float, bool]  # of Gaussians that are alike
 
 NODES = 16
 LENGTH = 2.0  # of the longest panel, in standard deviations: the density is a polynomial along it
@@ -37,6 +38,7 @@ SLOPE_TOLERANCE = 1e-11  # of its part in E s'^2, relative to var / std_in^2
 DEEPEST = 48  # bisections
 DEEPEST_FOR_SLOPES = 36  # a jump would be cut for its slope without end
 MOST_VALUES = 1_500_000
+MOST_WEIGHTS = 1 << 22  # densities at nodes that are held at a time
 KINK = 20  # bisections after which a panel is taken for the place of a kink
 ROUNDS = 3
 TRIVIAL = 1e-34  # the part of the variance that panels at the ends have to contribute to be kept
@@ -50,6 +52,23 @@ class NotFinite(ValueError):
     def __init__(self, place: float, value: float):
         self.place = place
         self.value = value
+
+
+def alike(mean: HostArray, std: HostArray, narrow: HostArray) -> list[tuple[Cell, HostArray]]:
+    """The elements, sorted into cells that panels can serve: standard deviations within a factor
+    of 4, means within 8 of the largest of these."""
+    power = np.floor(0.5 * np.log2(std) + 0.5)
+    position = np.round(mean / (16.0 * 4.0**power))
+    keys = np.stack([power, position, narrow], axis=1)
+    cells, which = np.unique(keys, axis=0, return_inverse=True)
+    which = which.ravel()
+    most = MOST_WEIGHTS // 1024
+    pieces = []
+    for i, (p, q, is_narrow) in enumerate(cells.tolist()):
+        members = np.flatnonzero(which == i)
+        for start in range(0, len(members), most):
+            pieces.append(((int(p), q, bool(is_narrow)), members[start : start + most]))
+    return pieces
 
 
 @dataclass(frozen=True)

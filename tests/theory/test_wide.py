@@ -450,3 +450,22 @@ def test_images_that_are_too_large():
     pooled = nn.Sequential(nn.Conv2d(3, 5, 1, padding=22), nn.AvgPool2d(2))
     with pytest.raises(tp.ShapeError, match=r"AvgPool2d of images \(5, 46, 46\)"):
         records_of(pooled, images[:2])
+
+
+@pytest.mark.parametrize("activation", ["hardtanh", "relu"])
+def test_rounding_does_not_move_a_spectrum(activation):
+    """The kinks of hardtanh are at 1 standard deviation of the first layer, and near it later."""
+
+    class Rounded(Stack):
+        factor = 1.0
+
+        @property
+        def states(self):
+            return super().states * self.factor
+
+    found = []
+    for factor in (1.0 - 1e-13, 1.0, 1.0 + 1e-13):
+        stack = Rounded("normprop", activation, 4, 64, 8, False)
+        object.__setattr__(stack, "factor", factor)
+        found.append(stack.largest())
+    np.testing.assert_allclose(found, np.broadcast_to(found[1], (3, 4)), rtol=1e-9)

@@ -33,6 +33,8 @@ MOST_UNITS = 1024  # of layers that theory runs: it does not depend on their num
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
+EDGE = 9.0  # standard deviations
+CELLS = 1000  # between -EDGE and EDGE, for slopes
 TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
 LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
@@ -482,9 +484,6 @@ class Stack:
         > 0. There the density of the squares ends as (A / pi) sqrt(z - x), with A = sqrt(2 / z'') /
         z, and the last of n values is, on average, TRACY_WIDOM (n A)^(-2/3) away from its end: with
         f'' the second derivative of log z, a fraction of TRACY_WIDOM (f'' / (2 n^2))^(1/3)."""
-        # 0, where rectifiers have their kink, is between two of them
-        z = np.linspace(-9.0, 9.0, 1000)
-        weights = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
         below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
         m = np.geomspace(1e-4, 1e4, 800)
         free = (
@@ -494,9 +493,11 @@ class Stack:
         done: dict[bytes, HostArray] = {}
         function = self.function if self.is_normprop else self.source
         for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            u = Tensor(self.affine[1] + math.sqrt(square) * z, requires_grad=True)
+            mean, std = self.affine[1], math.sqrt(square)
+            z, weights = between_kinks((np.array(function.kinks) - mean) / std)
+            u = Tensor(mean + std * z, requires_grad=True)
             d2 = grad(function(u).sum(), u)[0].data ** 2
-            key = d2.tobytes()
+            key = d2.tobytes() + weights.tobytes()
             if key not in done:
                 slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two
                 t = below / slopes[-1]
@@ -515,6 +516,16 @@ class Stack:
         shift = TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2)
         shift[abs(shift) > LARGEST_SHIFT] = np.nan  # the layers are too narrow for a first order
         return np.exp(0.5 * (every.min(axis=1) + np.log1p(shift)))
+
+
+def between_kinks(kinks: HostArray) -> tuple[HostArray, HostArray]:
+    """Nodes and weights for N(0, 1): the middles of equal cells, which are cut at kinks, so that
+    rounding does not decide on which side of one a node is."""
+    edges = np.linspace(-EDGE, EDGE, CELLS + 1)
+    edges = np.sort(np.concatenate([edges, np.clip(kinks, -EDGE, EDGE)]))
+    z = 0.5 * (edges[1:] + edges[:-1])
+    weights = np.exp(-0.5 * z * z) * np.diff(edges)
+    return z, weights / weights.sum()
 
 
 def _through(modules: list[nn.Module], z: Wide) -> Wide:

@@ -426,7 +426,7 @@ def test_a_gradient_that_does_not_cancel_is_checked(rng):
             return self.linear(x) + change * (bias - bias.detach())
 
     subject = Subject(Coarse(), [rng.normal(size=(4, 3))], order=1, tolerance=1e-6, seed=0)
-    with pytest.raises(Wrong, match="gradient of 'linear.bias'"):
+    with pytest.raises(Wrong, match=r"gradient of 'linear\.bias'"):
         check_float32(subject)
 
 

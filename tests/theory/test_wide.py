@@ -465,7 +465,7 @@ def test_rounding_does_not_move_a_spectrum(activation):
 
     found = []
     for factor in (1.0 - 1e-13, 1.0, 1.0 + 1e-13):
-        stack = Rounded("normprop", activation, 4, 64, 8, False)
+        stack = Rounded("normprop", activation, 4, 64, 8, False, gamma=1.0)
         object.__setattr__(stack, "factor", factor)
         found.append(stack.largest())
     np.testing.assert_allclose(found, np.broadcast_to(found[1], (3, 4)), rtol=1e-9)

@@ -165,11 +165,12 @@ class Wide(Mixture):
     in_groups: bool = False  # whether groups of channels were
 
     @classmethod
-    def of(cls, samples: HostArray, sampled: bool, positions: int) -> "Wide":
-        """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves. The
-        largest images of the network have so many positions."""
+    def of(cls, samples: HostArray, sampled: bool, positions: int = 1) -> "Wide":
+        """From samples (N, C, H, W) or (N, units), in blocks that are treated by themselves. Images
+        of the network have up to so many positions, if it is more than in these."""
         images = samples if samples.ndim == 4 else samples.astype("float64")[:, :, None, None]
-        parts = np.array_split(images, _count_blocks(len(images), positions))
+        count = _count_blocks(len(images), max(positions, images[0, 0].size))
+        parts = np.array_split(images, count)
         origin = SampleOrigin(parts)
         return cls(
             origin,

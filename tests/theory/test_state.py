@@ -224,7 +224,7 @@ def test_only_values_in_use_are_kept(rng):
         return x
 
     tp.propagate(Net(forward, layers=[nn.Linear(N, N) for _ in range(8)]), *inputs(rng))
-    assert alive[-1] == alive[2]
+    assert alive[-1] <= alive[2], alive
 
 
 def test_the_same_function_of_the_same_values_is_the_same(rng):

@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tinyprop.cli import main
 from tinyprop.verify import Case, Estimate, claim, claims, run
@@ -193,10 +194,11 @@ def test_figures(name):
     drawing = FIGURES[name][0](Sampler(seed=1))
     json.dumps(drawing.data)
     figure = drawing.figure
-    figure.canvas.draw()
-    pixels = figure.canvas.buffer_rgba()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = canvas.buffer_rgba()
     assert (pixels.shape[0], pixels.shape[1]) > (300, 600)
-    renderer = figure.canvas.get_renderer()
+    renderer = canvas.get_renderer()
     for axes in figure.axes:
         assert axes.lines or axes.patches
         assert axes.get_title(loc="left")

@@ -312,7 +312,7 @@ const cells = [...document.querySelectorAll("article div.cell")].map((box, numbe
     cell.bar.append(cell.shorter);
   }
   cell.bar.append(state);
-  input.after(cell.bar);
+  (input.closest("details") ?? input).after(cell.bar); // below folded code it stays in sight
   cell.note("");
   shown.addEventListener("pointerdown", async (event) => {
     if (event.target.closest("button")) return;

@@ -20,7 +20,12 @@ NO_THREADS = (
     "This cell starts threads, which Python in a page does not have. What is shown above is what "
     "it printed when the page was built. To run it, download the lesson."
 )
+NEEDS_THREADS = (
+    "This cell uses what a cell above computes with threads, which Python in a page does not have. "
+    "What is shown above is what it printed when the page was built."
+)
 names: dict = {}
+left_out = False  # whether a cell needed threads
 cell = -1  # that runs
 source = ""
 
@@ -66,7 +71,7 @@ def guess(question, number):
 
 def run(number, text):
     """Run a cell; True if there was no error."""
-    global cell, source
+    global cell, source, left_out
     cell, source = number, text
     file = f"cell {number + 1}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -76,7 +81,11 @@ def run(number, text):
             print(repr(value))
     except BaseException as error:
         if THREADS in str(error):
+            left_out = True
             send("threads", NO_THREADS)
+            return True
+        if left_out and isinstance(error, NameError):
+            send("threads", NEEDS_THREADS)
             return True
         send("error", explained(error))
         return False

@@ -37,7 +37,7 @@ Ctrl-C saves and stops; --resume with the same --out resumes, to the same weight
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
 half of every batch. It pays for narrow networks with batches of 16 or more: with NormProp, at a
-tenth or a quarter of the paper's width, steps were 1.3 to 1.5 times as fast as on two threads. With
+tenth or a quarter of the paper's width, steps were 1.1 to 1.5 times as fast as on two threads. With
 batches of 4 and at full width it gains little, for small fully connected networks it is slower
 (benchmarks/RESULTS.md), and more processes than cores gain nothing. What may look across
 a batch is refused. The weights are the same up to rounding, and a run may be resumed with

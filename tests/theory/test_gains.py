@@ -132,7 +132,7 @@ def test_kinks_may_be_anywhere(dimensions, monkeypatch):
         return 0.5 * (high - low) * weights @ (1.0 - y * y / dimensions) ** (0.5 * (dimensions - 3))
 
     radius = math.sqrt(dimensions)
-    assert on["dd"] == pytest.approx(area(-1.0, 2.0) / area(-radius, radius), rel=1e-11)
+    assert on.dd == pytest.approx(area(-1.0, 2.0) / area(-radius, radius), rel=1e-11)
     monkeypatch.setattr(gains, "PANELS", 2 * gains.PANELS)
     finer = gains._sphere.__wrapped__(dimensions, dimensions + 1, steps)
     assert on == pytest.approx(finer, rel=1e-11)

@@ -13,7 +13,7 @@ import tinyprop as tp
 from tests.helpers import assert_explained, naive_conv2d, rngs
 from tinyprop import nn
 from tinyprop.engine.random import new_generator
-from tinyprop.theory import field, mixture
+from tinyprop.theory import field, mixture, pointwise
 from tinyprop.theory.propagate import is_list
 
 ACTIVATIONS = [name for name in tp.activations if name != "prelu"]
@@ -144,7 +144,7 @@ def test_the_error_of_a_short_series(name, rng):
     units, these parts of both are at most rho^11 times the geometric mean of their sums."""
     mean, matrix = 2.0 * rng.normal(size=4), 2.0 * covariance(rng, 4)
     start = field.Field.of(mean, matrix)
-    after, _ = field.Pointwise(tp.activations[name], {})(start)
+    after, _ = pointwise.Pointwise(tp.activations[name], {})(start)
     std = np.sqrt(start.variance)
     found = tp.moments.gaussian(name, mean, std)
     most = std**2 * found.slope2
@@ -606,6 +606,24 @@ def test_however_many_gaussians_the_first_layer_is_that_of_the_data(components, 
             np.testing.assert_allclose(record.mean, mean, atol=1e-4)
             np.testing.assert_allclose(record.variance, variance, rtol=1e-3)
             assert record.exact
+
+
+def test_a_refusal_names_the_layer():
+    """One unit has its mean at a jump, and a standard deviation of 1e-9 of it."""
+    step = tp.Activation(lambda u: (u > 0.3) * 1.0, "step", kinks=(0.3,))
+    branch = nn.Sequential(nn.Linear(2, 2), nn.Activation(step))
+    branch[0].weight.data[...] = [[3e-10, 0.0], [1.0, 1.0]]
+    branch[0].bias.data[...] = [0.3, 0.0]
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Residual(branch)).to(dtype="float64")
+    net[0].weight.data[...] = np.eye(2)
+    wrong_size = nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 1))
+    for failing, words in (
+        (net, ["not a line, at the layer 2.branch.1 Activation"]),
+        (wrong_size, ["weight (1, 2), at the layer 1 Linear"]),
+    ):
+        assert_explained(
+            ValueError, lambda net=failing: tp.propagate(net, np.zeros(2), np.eye(2)), *words
+        )
 
 
 def test_refusals():

@@ -1,128 +1,86 @@
 """The recursion of wide networks, against the same theory written out for each normaliser, with
-nested Gauss-Legendre sums in place of duals; and against simulations."""
+nested Gauss-Legendre sums in place of duals; and against simulations.
+
+The theory in short. Take two inputs a and b, and a layer u = W s(z) with random rows of the squared
+length `square`. In a wide layer, each unit of u is Gaussian over W, with
+
+    E u_a u_b = square * E s(z_a) s(z_b),
+
+so these products follow from those of z. The squared gradient grows by square * E s'(z)^2. What the
+normalisers do to squares, products and gradients is in `ByHand`.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import tinyprop as tp
 from tinyprop import nn
+from tinyprop.theory.pointwise import Pointwise
 from tinyprop.theory.stacks import COSINES, Stack
 from tinyprop.theory.wide import Wide
 
 SAME = 2e-12
 NORMS = list(nn.normalizers)
 EPS = 1e-5  # of normalisers
+EDGE = 9.0  # standard deviations
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
-EDGES = np.linspace(-9.0, 9.0, 11)
+EDGES = np.linspace(-EDGE, EDGE, 11)
 
 
 def panels(kink):
-    """Nodes and weights for N(0, 1), for functions that are smooth but at one place (or many)."""
-    kink = np.clip(np.asarray(kink, "float64"), -9.0, 9.0)[..., None]
-    edges = np.sort(
-        np.concatenate([np.broadcast_to(EDGES, (*kink.shape[:-1], len(EDGES))), kink], -1), -1
-    )
+    """Nodes and weights for N(0, 1), for functions that are smooth but at one place. For many
+    places (n,), they are (n, nodes)."""
+    kink = np.clip(np.asarray(kink, "float64"), -EDGE, EDGE)[..., None]
+    equal = np.broadcast_to(EDGES, (*kink.shape[:-1], len(EDGES)))
+    edges = np.sort(np.concatenate([equal, kink], axis=-1), axis=-1)
     half = 0.5 * np.diff(edges)[..., None]
     middle = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
     z = (middle + half * NODES).reshape(*kink.shape[:-1], -1)
-    weights = (half * WEIGHTS).reshape(z.shape) * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    return z, weights
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return z, (half * WEIGHTS).reshape(z.shape) * density
 
 
-@dataclass
-class ByHand:
-    """A layer gamma N(W A(s(z + beta) - shift)), with |row of W|^2 = square."""
+# Functions, written out
 
-    function: Callable
+
+class Function(NamedTuple):
+    """A function with a kink at 0 at most, and its slope."""
+
+    value: Callable
     slope: Callable
+
+    def of(self, inner, factor):
+        """This function of inner(factor * u), by the chain rule."""
+        return Function(
+            lambda u: self.value(inner.value(factor * u)),
+            lambda u: factor * self.slope(inner.value(factor * u)) * inner.slope(factor * u),
+        )
+
+
+class Expectations(NamedTuple):
+    """Of s(Z + beta), and of the square of its slope."""
+
+    mean: float
+    std: float
     square: float
-    shift: float | None = 0.0  # None for the mean of s
-    beta: float = 0.0
-    divide: str = ""  # "rms" or "std": N
-    eps: float = EPS
-    gamma: float = 1.0
-    divides_after: bool = False
-    start: float = 1.0
-    scaled: bool = False
-    measured: bool = False
+    slope2: float
 
-    def layer(self, state):
-        """From the mean square of z and its products to those of the next z, and the gain."""
-        std = math.sqrt(state[0])
-        z, weights = panels(-self.beta / std)
-        value = self.function(self.beta + std * z)
-        mean = weights @ value
-        slope2 = weights @ self.slope(self.beta + std * z) ** 2
-        pairs = [self.product(rho, std, z, weights * value) for rho in state[1:] / state[0]]
-        products = np.array([weights @ value**2, *pairs])
-        shift = mean if self.shift is None else self.shift
-        products += shift * (shift - 2.0 * mean)
-        square = self.square / (products[0] + EPS) if self.divides_after else self.square
-        return square * products, square * slope2
 
-    def product(self, rho, std, z, weighted):
-        """E s(U) s(V)."""
-        if rho > 1.0 - 1e-12:
-            return weighted @ self.function(self.beta + std * z)
-        rest = math.sqrt(1.0 - rho * rho)
-        inner, weights = panels((-self.beta / std - rho * z) / rest)
-        v = self.beta + std * (rho * z[:, None] + rest * inner)
-        return weighted @ (weights * self.function(v)).sum(axis=1)
-
-    def normalize(self, state, divide, gamma):
-        """The state after N, and what it divides squares by."""
-        if not divide:
-            return state, 1.0
-        if divide == "std":
-            state = state - state[1]
-        square = (state[0] + self.eps) / gamma**2
-        return state / square, square
-
-    def states(self, depth, cosines, residual):
-        """Of all layers or blocks, and the gain of each."""
-        first = np.append([1.0, 0.0], cosines)
-        states, gains = [first], []
-        if not residual:
-            states[0], _ = self.normalize(self.start * first, self.divide, self.gamma)
-        for _ in range(depth - (not residual)):
-            state, added = states[-1], 0.0
-            square = later = 1.0
-            if residual and self.scaled:
-                state, square = state / state[0], state[0]
-            elif residual:
-                state, square = self.normalize(state, self.divide, self.gamma)
-            after, gain = self.layer(state)
-            if self.measured or not residual:
-                after, later = self.normalize(after, self.divide, self.gamma)
-            if residual:
-                after, added = states[-1] + after, 1.0
-            states.append(after)
-            gains.append(added + gain / square / later)
-        return np.array(states), np.array(gains)
+def expectations(function, beta=0.0):
+    z, weights = panels(-beta)
+    mean = weights @ function.value(z + beta)
+    square = weights @ function.value(z + beta) ** 2
+    slope2 = weights @ function.slope(z + beta) ** 2
+    return Expectations(mean, math.sqrt(square - mean**2), square, slope2)
 
 
 def relu(u):
     return np.maximum(u, 0.0)
-
-
-def step(u):
-    return (u > 0.0).astype("float64")
-
-
-def tanh_slope(u):
-    return 1.0 - np.tanh(u) ** 2
-
-
-def erf(u):
-    return np.vectorize(math.erf)(u)
-
-
-def erf_slope(u):
-    return 2.0 / math.sqrt(math.pi) * np.exp(-u * u)
 
 
 def selu(u):
@@ -132,61 +90,144 @@ def selu(u):
 
 
 def selu_slope(u):
-    return 1.0507009873554805 * np.where(
-        u > 0.0, 1.0, 1.6732632423543772 * np.exp(np.minimum(u, 0))
-    )
+    return 1.0507009873554805 * np.where(u > 0.0, 1, 1.6732632423543772 * np.exp(np.minimum(u, 0)))
 
 
-FUNCTIONS = {"relu": (relu, step), "tanh": (np.tanh, tanh_slope), "erf": (erf, erf_slope)}
+RELU = Function(relu, lambda u: (u > 0.0).astype("float64"))
+TANH = Function(np.tanh, lambda u: 1.0 - np.tanh(u) ** 2)
+ERF = Function(np.vectorize(math.erf), lambda u: 2.0 / math.sqrt(math.pi) * np.exp(-u * u))
+SELU = Function(selu, selu_slope)
+FUNCTIONS = {"relu": RELU, "tanh": TANH, "erf": ERF}
 
 
-def squashed(name, by):
-    """s(t(u / 2)), and its slope."""
-    s, s_slope = FUNCTIONS[name]
-    t, t_slope = FUNCTIONS[by]
-    return (
-        lambda u: s(t(0.5 * u)),
-        lambda u: 0.5 * s_slope(t(0.5 * u)) * t_slope(0.5 * u),
-    )
+# The theory, written out
 
 
-def expectations(function, slope, beta=0.0):
-    """Mean, standard deviation and E s^2 of s(Z + beta), and E s'^2."""
-    z, weights = panels(-beta)
-    mean = weights @ function(z + beta)
-    square = weights @ function(z + beta) ** 2
-    return mean, math.sqrt(square - mean**2), square, weights @ slope(z + beta) ** 2
+@dataclass
+class ByHand:
+    """A layer gamma N(W A(s(z + beta) - shift)), with rows of W of the squared length `square`.
+
+    N divides by the root mean square over units ("rms"), by the standard deviation over a batch
+    ("std"), or by nothing (""). A is the same behind the activation, or nothing.
+    """
+
+    function: Function
+    square: float
+    shift: float | None = 0.0  # None for the mean of s
+    beta: float = 0.0
+    divide: str = ""
+    eps: float = EPS
+    gamma: float = 1.0
+    divides_after: bool = False  # whether A divides by the root mean square
+    start: float = 1.0  # the mean square after the first layer
+    scaled: bool = False  # whether residual blocks divide by the std that theory predicts
+    measured: bool = False  # whether N is measured on fixed samples
+
+    # A state is an array: the mean square of z, its mean product for two unrelated inputs, and that
+    # for pairs of inputs.
+
+    def after_weights(self, state):
+        """The state after s and W, and the growth of the squared gradient."""
+        std = math.sqrt(state[0])
+        z, weights = panels(-self.beta / std)
+        value = self.function.value(self.beta + std * z)
+        slope = self.function.slope(self.beta + std * z)
+        mean = weights @ value
+        slope2 = weights @ slope**2
+
+        cosines = state[1:] / state[0]
+        products = np.array([self.product(rho, std) for rho in [1.0, *cosines]])
+        shift = mean if self.shift is None else self.shift
+        products += shift * (shift - 2.0 * mean)  # E (s - shift)(t - shift)
+        square = self.square
+        if self.divides_after:
+            square /= products[0] + EPS
+        return square * products, square * slope2
+
+    def product(self, rho, std):
+        """E s(U) s(V) for U and V of this correlation."""
+        z, weights = panels(-self.beta / std)
+        s_of_u = self.function.value(self.beta + std * z)
+        if rho > 1.0 - 1e-12:
+            return weights @ s_of_u**2
+        rest = math.sqrt(1.0 - rho * rho)
+        x, inner = panels((-self.beta / std - rho * z) / rest)
+        v = self.beta + std * (rho * z[:, None] + rest * x)
+        s_of_v = (inner * self.function.value(v)).sum(axis=1)  # E[s(V) | U]
+        return (weights * s_of_u) @ s_of_v
+
+    def normalized(self, state):
+        """The state after gamma N, and what that divides squares by."""
+        if not self.divide:
+            return state, 1.0
+        if self.divide == "std":  # unrelated inputs say what all inputs of a batch have in common
+            state = state - state[1]
+        square = (state[0] + self.eps) / self.gamma**2
+        return state / square, square
+
+    def plain(self, depth, cosines):
+        """The state after each layer, and by how much each one multiplies the squared gradient."""
+        first = self.start * np.array([1.0, 0.0, *cosines])
+        states = [self.normalized(first)[0]]
+        gains = []
+        while len(states) < depth:
+            after, gain = self.after_weights(states[-1])
+            after, square = self.normalized(after)
+            states.append(after)
+            gains.append(gain / square)
+        return np.array(states), np.array(gains)
+
+    def residual(self, depth, cosines):
+        """The same for blocks x + f(x): squares, products and gradients of both parts add up."""
+        states = [np.array([1.0, 0.0, *cosines])]
+        gains = []
+        for _ in range(depth):
+            x = states[-1]
+            if self.scaled:
+                entering, before = x / x[0], x[0]
+            else:
+                entering, before = self.normalized(x)
+            branch, gain = self.after_weights(entering)
+            after = 1.0
+            if self.measured:
+                branch, after = self.normalized(branch)
+            states.append(x + branch)
+            gains.append(1.0 + gain / before / after)
+        return np.array(states), np.array(gains)
 
 
 def by_hand(norm, activation):
     """What the papers say of each normaliser, with its own initial weights."""
-    both = FUNCTIONS[activation]
-    if norm in ("dyt", "derf"):
-        both = squashed(activation, "tanh" if norm == "dyt" else "erf")
+    function = FUNCTIONS[activation]
+    if norm == "dyt":
+        function = function.of(TANH, 0.5)
+    if norm == "derf":
+        function = function.of(ERF, 0.5)
     if norm == "selu":
-        both = selu, selu_slope
-    mean, std, square, slope2 = expectations(*both)
-    he = 1.0 / square
-    jacobian_gamma = float(np.float32(std / math.sqrt(slope2)))
+        function = SELU
+    s = expectations(function)
+    unit_variance = 1.0 / s.std**2
+    he = 1.0 / s.square
+    jacobian_gamma = float(np.float32(s.std / math.sqrt(s.slope2)))
     if norm == "normprop":
         start = jacobian_gamma**2
-        return ByHand(*both, start / std**2, mean, start=start, scaled=True)
+        return ByHand(function, start * unit_variance, s.mean, start=start, scaled=True)
     if norm == "normprop-measured":
         options = {"divide": "std", "eps": 0.0, "gamma": jacobian_gamma, "measured": True}
-        return ByHand(*both, 1.0 / std**2, mean, scaled=True, **options)
+        return ByHand(function, unit_variance, s.mean, scaled=True, **options)
     if norm == "normprop-exact":
         beta = 1.0 if activation == "relu" else 0.0
-        mean, std, _, _ = expectations(*both, beta)
-        return ByHand(*both, 1.0 / std**2, mean, beta, scaled=True)
+        s = expectations(function, beta)
+        return ByHand(function, 1.0 / s.std**2, s.mean, beta, scaled=True)
     if norm == "ws":
-        return ByHand(*both, 1.0 / std**2, None, scaled=True)
+        return ByHand(function, unit_variance, None, scaled=True)
     if norm == "batch":
-        return ByHand(*both, 1.0, divide="std")
+        return ByHand(function, 1.0, divide="std")
     if norm in ("layer", "rms", "group", "instance"):
-        return ByHand(*both, he, divide="rms")
+        return ByHand(function, he, divide="rms")
     if norm == "layer-after":
-        return ByHand(*both, he, None, divides_after=True)
-    return ByHand(*both, 1.0 if norm == "none" else he)
+        return ByHand(function, he, None, divides_after=True)
+    return ByHand(function, 1.0 if norm == "none" else he)
 
 
 @pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
@@ -195,11 +236,17 @@ def by_hand(norm, activation):
 def test_stacks(norm, activation, residual):
     """Every normaliser: mean squares, products of pairs, and gains."""
     theory = Stack(norm, activation, 3, 16, 8, residual).theory
-    some = [0, 2, 11, 19, 21]
-    states, gains = by_hand(norm, activation).states(3, COSINES[some], residual)
-    found = theory.squares[:, [0, 1, *np.add(some, 2)]]
+    some = [0, 2, 11, 19, 21]  # of the pairs, which take their time
+    expected = by_hand(norm, activation)
+    follow = expected.residual if residual else expected.plain
+    states, gains = follow(3, COSINES[some])
+    square, unrelated, pairs = theory.squares[:, :1], theory.squares[:, 1:2], theory.squares[:, 2:]
+    found = np.concatenate([square, unrelated, pairs[:, some]], axis=1)
     np.testing.assert_allclose(found, states, rtol=SAME, atol=SAME * states.max())
     np.testing.assert_allclose(theory.gains, gains, rtol=SAME)
+
+
+# Strangers
 
 
 def test_a_stranger_needs_no_declaration():
@@ -238,6 +285,17 @@ def test_a_stranger_bends_values_before_the_activation():
     assert after.square == pytest.approx(weights @ positive**2, rel=1e-9)
 
 
+# Networks of random weights
+
+TWO_SAMPLES = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])  # of mean square 0.5 and cosine 0.6
+
+
+def row_square(linear):
+    """The mean squared length of its rows."""
+    weight = linear.weight.numpy()
+    return float((weight**2).sum() / len(weight))
+
+
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "erf"])
 def test_propagate_with_random_weights(activation):
     """Two samples of the same length: their mean square and their product, after each layer."""
@@ -246,12 +304,11 @@ def test_propagate_with_random_weights(activation):
     for _ in range(3):
         layers += [nn.Linear(8, 8, bias=False), nn.Activation(activation)]
     net = nn.Sequential(*layers).to(dtype="float64")
-    x = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])
-    records = tp.propagate(net, data=x, weights="random")
+    records = tp.propagate(net, data=TWO_SAMPLES, weights="random")
     sites = Wide.at([0.6], 0.5)
     for layer, record in zip(net, records, strict=True):
         if isinstance(layer, nn.Linear):
-            sites = sites.weighted(float((layer.weight.numpy() ** 2).sum() / 8))
+            sites = sites.weighted(row_square(layer))
         else:
             sites = sites.apply(activation)
         of_mean = 0.5 * (sites.square + sites.products[0])
@@ -262,14 +319,14 @@ def test_propagate_with_random_weights(activation):
 def test_pointwise_layers_in_a_row_with_random_weights():
     """For samples as for pairs, DyT and ReLU are one function, whose mean is not that of ReLU."""
     tp.manual_seed(0)
-    modules = [nn.Linear(8, 8, bias=False), nn.DyT(8, alpha=2.0), nn.ReLU()]
-    net = nn.Sequential(*modules).to(dtype="float64")
-    x = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])
-    record = tp.propagate(net, data=x, weights="random")[2]
-    square = float((modules[0].weight.numpy() ** 2).sum() / 8)
+    linear = nn.Linear(8, 8, bias=False)
+    net = nn.Sequential(linear, nn.DyT(8, alpha=2.0), nn.ReLU()).to(dtype="float64")
+    record = tp.propagate(net, data=TWO_SAMPLES, weights="random")[2]
+    square = row_square(linear)
     z, weights = panels(0.0)
     values = relu(np.tanh(2.0 * math.sqrt(0.5 * square) * z))
-    pairs = Wide.at([0.6], 0.5).weighted(square).scale(2.0).apply("tanh").apply("relu")
+    before = Wide.at([0.6], 0.5).weighted(square)
+    pairs = before.scale(2.0).apply("tanh").apply("relu")
     assert pairs.square == pytest.approx(weights @ values**2, rel=1e-12)
     assert pairs.unrelated == pytest.approx((weights @ values) ** 2, rel=1e-9)
     of_mean = 0.5 * (pairs.square + pairs.products[0])
@@ -277,45 +334,64 @@ def test_pointwise_layers_in_a_row_with_random_weights():
     assert record.variance[0] == pytest.approx(pairs.square - of_mean, rel=1e-9)
 
 
-def test_recursions_of_claims():
-    """He's ReLU network keeps its mean square, and its cosine follows the arc-cosine kernel; with
-    tanh, E tanh^2 is iterated; residual blocks of DyT add to the square and multiply the gain."""
+def arc_cosine_kernel(rho):
+    """2 E relu(U) relu(V) for standard Gaussian U and V of this correlation (Cho, Saul, 2009)."""
+    root = math.sqrt(1 - rho * rho)
+    return (root + rho * (math.pi - math.acos(rho))) / math.pi
+
+
+def test_he_s_network_keeps_its_mean_square():
+    """With ReLU and He's weights; its cosine follows the arc-cosine kernel."""
     sites = Wide.at([0.3])
     rho = 0.3
     for _ in range(20):
         sites = sites.apply("relu").weighted(2.0)
-        rho = (math.sqrt(1 - rho * rho) + rho * (math.pi - math.acos(rho))) / math.pi
+        rho = arc_cosine_kernel(rho)
         assert sites.square == pytest.approx(1.0, rel=SAME)
         assert sites.gain == pytest.approx(1.0, rel=SAME)
         assert sites.cosines[0] == pytest.approx(rho, rel=SAME)
-    square = gain = 1.0
+
+
+def test_a_network_of_tanh_iterates_its_mean_square():
     sites = Wide.at([0.3])
+    square = 1.0
+    gain = 1.0
     for _ in range(20):
         m = tp.moments.gaussian("tanh", 0.0, math.sqrt(square))
-        square, gain = m.std**2, gain * m.slope2
+        square = m.std**2
+        gain *= m.slope2
         sites = sites.apply("tanh").weighted(1.0)
-    assert (sites.square, sites.gain) == pytest.approx((square, gain), rel=SAME)
-    square = gain = 1.0
+    assert sites.square == pytest.approx(square, rel=SAME)
+    assert sites.gain == pytest.approx(gain, rel=SAME)
+
+
+def test_residual_blocks_of_dyt_add_to_the_square():
+    """And multiply the gain by 1 + that of the branch."""
+    square = 1.0
+    gain = 1.0
     for _ in range(12):
         m = tp.moments.gaussian("tanh", 0.0, 0.5 * math.sqrt(square))
-        square, gain = square + m.std**2, gain * (1.0 + 0.25 * m.slope2)
+        square += m.std**2
+        gain *= 1.0 + 0.25 * m.slope2
     assert tp.theory.gains.tanh_residual(12) == pytest.approx((square, gain), rel=SAME)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 1 / 1.21])
 def test_the_paper_s_recursion(gamma):
-    """The variance of a unit and the square of its mean, with the constants of ReLU."""
+    """The variance of a unit and the square of its mean, with the constants of ReLU: from q = E u^2
+    and k = (E u)^2 of one layer to those of the next, (gamma / c1)^2 E (relu(u) - c2)^2."""
     c2 = 1.0 / math.sqrt(2.0 * math.pi)
     c1 = math.sqrt(0.5 - c2 * c2)
-    q, k = gamma**2, 0.0
+    q = gamma**2
+    k = 0.0
     found = tp.verify.closed_forms.depth_recursion(gamma, 30).T
     for row in found:
         assert row == pytest.approx((q - k, k), rel=SAME, abs=SAME)
-        rho = min(1.0, k / q)
-        root = math.sqrt(1 - rho * rho)
-        kernel = (root + rho * (math.pi - math.acos(rho))) / (2.0 * math.pi)
-        center = -2.0 * c2 * c2 * math.sqrt(q) + c2 * c2
-        q, k = (gamma / c1) ** 2 * (q / 2 + center), (gamma / c1) ** 2 * (q * kernel + center)
+        same = 0.5 * q  # E relu(u)^2
+        other = 0.5 * q * arc_cosine_kernel(min(1.0, k / q))
+        minus_c2 = -2.0 * c2 * (c2 * math.sqrt(q)) + c2 * c2
+        q = (gamma / c1) ** 2 * (same + minus_c2)
+        k = (gamma / c1) ** 2 * (other + minus_c2)
 
 
 def test_a_record_that_a_forward_calls_keeps_its_kinks():
@@ -383,6 +459,9 @@ def test_samples_that_are_fixed_are_no_batch():
     assert batch == [None, None]
 
 
+# Images
+
+
 def records_of(net, data):
     """Mean and variance of each layer with random weights."""
     records = tp.propagate(net, data=data, weights="random")
@@ -390,7 +469,8 @@ def records_of(net, data):
 
 
 def padded(images, width):
-    return np.pad(images, [(0, 0), (0, 0), (width, width), (width, width)])
+    border = (width, width)
+    return np.pad(images, [(0, 0), (0, 0), border, border])
 
 
 @pytest.mark.parametrize("count", [7, 115])
@@ -399,8 +479,14 @@ def test_images_that_are_enlarged(rng, count):
     samples are cut for the larger ones, and differ in size."""
     images = rng.standard_normal((count, 3, 2, 2)) + 1.0
     conv = nn.Conv2d(3, 5, 1, padding=2)
-    rest = [nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(5, 4, 3, padding=1)]
-    rest += [nn.BatchNorm(4), nn.ReLU(), nn.MaxPool2d(3)]
+    rest = [
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(5, 4, 3, padding=1),
+        nn.BatchNorm(4),
+        nn.ReLU(),
+        nn.MaxPool2d(3),
+    ]
     plain = nn.Conv2d(3, 5, 1)
     plain.load_state_dict(conv.state_dict())
     found = records_of(nn.Sequential(conv, *rest), images)
@@ -410,8 +496,9 @@ def test_images_that_are_enlarged(rng, count):
 
 def test_a_pool_enlarges_images(rng):
     images = rng.standard_normal((470, 3, 2, 2))
-    layers = [nn.Conv2d(3, 4, 1), nn.MaxPool2d(2, 1, padding=1), nn.AvgPool2d(2, 1, padding=1)]
-    found = records_of(nn.Sequential(*layers), images)
+    max_pool = nn.MaxPool2d(2, 1, padding=1)
+    avg_pool = nn.AvgPool2d(2, 1, padding=1)
+    found = records_of(nn.Sequential(nn.Conv2d(3, 4, 1), max_pool, avg_pool), images)
     assert found.shape == (3, 2)
     assert (found[:, 1] > 0).all()
 
@@ -452,6 +539,9 @@ def test_images_that_are_too_large():
         records_of(pooled, images[:2])
 
 
+# Stacks
+
+
 @pytest.mark.parametrize("activation", ["hardtanh", "relu"])
 def test_rounding_does_not_move_a_spectrum(activation):
     """The kinks of hardtanh are at 1 standard deviation of the first layer, and near it later."""
@@ -469,3 +559,45 @@ def test_rounding_does_not_move_a_spectrum(activation):
         object.__setattr__(stack, "factor", factor)
         found.append(stack.largest())
     np.testing.assert_allclose(found, np.broadcast_to(found[1], (3, 4)), rtol=1e-9)
+
+
+def test_the_factor_of_a_residual_branch():
+    alpha, depth = 0.5, 4
+    stack = Stack("ws", "relu", depth, 16, 8, True, alpha=alpha)
+    expected = 1.0 + alpha**2 * np.arange(depth + 1)
+    np.testing.assert_allclose(stack.states[:, 0], expected, rtol=1e-12)
+    _, *blocks = stack.network()
+    assert [block.alpha for block in blocks] == [alpha] * depth
+    assert [block.beta**2 for block in blocks] == pytest.approx(expected[:-1])
+
+
+def test_a_batch_norm_branch_with_a_factor():
+    """In a large batch, its gradient is that of the limit."""
+    stack = Stack("batch", "relu", 3, 4096, 10**6, True, init="he", alpha=0.5)
+    limits = np.cumprod(stack.theory.gains[::-1])[::-1]
+    found = stack.predicted("gradient")
+    np.testing.assert_allclose(found[:-1] ** 2, limits, rtol=1e-3)
+    whole_branches = Stack("batch", "relu", 3, 64, 64, True, init="he")
+    assert limits[0] < 2.0 < np.prod(whole_branches.theory.gains), "the factor is seen"
+
+
+def test_a_function_does_not_pass_what_it_only_comes_near():
+    """tanh is rounded to 1 far away, where hardtanh has a kink that it never sees; but 0.5, it
+    passes. A covariance without a kink is a series, thousands of times as fast as one with."""
+    tanh = Pointwise(tp.activations["tanh"], {})
+    law = np.zeros(1), np.array([10.0])
+
+    def kinks_after_tanh(activation):
+        found = Pointwise(activation, {}, inner=tanh).places(*law)
+        return found[abs(found) < 100.0]  # others are places that no value reaches
+
+    bent = tp.Activation(lambda u: abs(u - 0.5), "bent", kinks=(0.5,))
+    assert len(kinks_after_tanh(tp.activations["hardtanh"])) == 0
+    assert kinks_after_tanh(bent) == pytest.approx([math.atanh(0.5)], rel=1e-12)
+
+
+def test_rows_of_sum_0_keep_the_variance_of_a_pair():
+    """What is known of pairs are expectations, which need no correction for a sample's mean."""
+    layer = nn.ScaledWS(nn.Linear(50, 50, bias=False), "identity").to(dtype="float64")
+    after = layer(Wide.at([0.3], units=50))
+    assert (after.square, after.products[0]) == pytest.approx((1.0, 0.3), rel=1e-12)

@@ -28,7 +28,8 @@ from ..engine.tensor import Tensor
 from ..functional.activation import AnyActivation, as_activation
 from .wide import Wide
 
-STEPS = 60  # of bisections and of Newton's method
+STEPS = 60  # at most, of the search for a root
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -131,38 +132,39 @@ def design(
     target = math.log(zeta) / depth
     if known.rectifier and known.homogeneous:
         if math.log(points[1].chi) > target:
-            beta = _bisect(
-                lambda beta: (
-                    math.log(Design("", activation, 1, 1.0, 1.0, beta, params).chi) - target
-                ),
-                0,
-                30,
-            )
-            points.append(Design("shifted", activation, depth, 1.0, 1.0, beta, params))
-        if _leaky_forgets(0.0, depth) > eta:
-            a = _bisect(lambda a: _leaky_forgets(a, depth) - eta, 0.0, 1.0)
-            points.append(Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a}))
+
+            def shifted(beta: float) -> Design:
+                return Design("shifted", activation, depth, 1.0, 1.0, beta, params)
+
+            beta = _root(lambda beta: math.log(shifted(beta).chi) - target, 0.0, 30.0)
+            points.append(shifted(beta))
+
+        def leaky(a: float) -> Design:
+            return Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a})
+
+        if leaky(0.0).forgotten > eta:
+            points.append(leaky(_root(lambda a: leaky(a).forgotten - eta, 0.0, 1.0)))
     elif not known.homogeneous and (shape := _shaped(activation, target)):
         points.append(Design("dks", activation, depth, 1.0, *shape, params))
     return points
 
 
-def _bisect(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function is 0."""
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function changes its sign between two numbers: by regula falsi, which halves the
+    value at an end that stays (Illinois)."""
+    at_low = function(low)
+    at_high = function(high)
     for _ in range(STEPS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if function(middle) > 0 else (low, middle)
-    return 0.5 * (low + high)
-
-
-def _leaky_forgets(a: float, depth: int) -> float:
-    """C(C(...C(0))) of a leaky ReLU without centering, by the arc-cosine kernel of Cho and Saul
-    (2009)."""
-    rho = 0.0
-    for _ in range(depth):
-        bent = math.sqrt(1.0 - rho * rho) - rho * math.acos(rho)
-        rho = min(rho + (1.0 - a) ** 2 / (1.0 + a * a) * bent / math.pi, 1.0)
-    return rho
+        between = high - at_high * (high - low) / (at_high - at_low)
+        value = function(between)
+        if value * at_high < 0.0:
+            low, at_low = high, at_high
+        else:
+            at_low *= 0.5
+        high, at_high = between, value
+        if abs(high - low) <= ROUNDING * abs(high) or value == 0.0:
+            break
+    return high
 
 
 def _shaped(activation: AnyActivation, target: float) -> tuple[float, float] | None:

@@ -3,11 +3,14 @@ normaliser.
 
 Layers are square, of width n, with Gaussian weights, and J is the Jacobian of one, or of a whole
 network. A normaliser that removes the mean which the activation s makes has the gain chi = E s'^2 /
-Var s in the limit of large layers (and batches): see `Design`. Here are the sizes that matter, and
-the residual networks."""
+Var s in the limit of large layers (and batches): see `Design`.
+
+This limit is the recursion of wide.py. What is here is not in it: finite batches and groups, whose
+values are points on a sphere, exactly; and closed forms of the recursion for residual blocks."""
 
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +23,8 @@ from ..moments.quadrature import gauss_legendre
 from ..nn.normprop import standard_moments
 from .wide import Wide
 
-PANELS, NODES = 6, 16
+PANELS = 6
+NODES = 16
 SHORTER_PANELS = 10  # each a quarter of the one before, next to a kink
 
 
@@ -45,7 +49,8 @@ def norm_gain(
     values = group or n
     k = values - center
     on = _sphere(k, values, as_activation(activation))
-    return (n - 1) / (n * (k - 2)) * (k * on["dd"] - on["ddyy"]) / on["ss"]
+    through = k * on.dd - on.ddyy  # E tr(D P D)
+    return (n - 1) / (n * (k - 2)) * through / on.ss
 
 
 def batch_norm_gain(batch: int, activation: AnyActivation = "relu") -> float:
@@ -60,7 +65,8 @@ def batch_norm_gain(batch: int, activation: AnyActivation = "relu") -> float:
     [1.788189977, 1.493062938]
     """
     on = _sphere(batch - 1, batch, as_activation(activation))
-    return batch / ((batch - 3) * (batch - 1)) * _centered_trace(on, batch) / (on["ss"] - on["st"])
+    variance = on.ss - on.st
+    return batch / ((batch - 3) * (batch - 1)) * _centered_trace(on, batch) / variance
 
 
 def residual_gain(depth: int, alpha: float, g: float) -> float:
@@ -93,20 +99,20 @@ def batch_norm_residual_gain(
     """
     if batch is None:
         m = standard_moments(activation)
-        chi, lost = m.jacobian_factor**2, m.mean**2 / (m.std**2 + m.mean**2)
-        return residual_gain(depth, math.sqrt(1.0 - lost), chi) / residual_gain(
-            first, math.sqrt(1.0 - lost), chi
-        )
+        chi = m.jacobian_factor**2
+        lost = m.mean**2 / (m.std**2 + m.mean**2)
+        alpha = math.sqrt(1.0 - lost)
+        return residual_gain(depth, alpha, chi) / residual_gain(first, alpha, chi)
     on = _sphere(batch - 1, batch, as_activation(activation))
     of_rest = _centered_trace(on, batch)
-    of_mean = (1 - 1 / batch) * (on["dd"] - on["de"]) - (
-        on["ddyy"] + (batch - 1) * on["dyez"]
-    ) / batch
+    of_mean = _leaking_trace(on, batch)
     if square is None:
-        square = 1.0 / on["ss"]
-    rest, mean = batch - 1.0, 1.0
+        square = 1.0 / on.ss
+    # the squared gradient: of its mean over the batch, and of the rest
+    mean = 1.0
+    rest = batch - 1.0
     for block in reversed(range(first, depth)):
-        variance = 1.0 + block * square * (on["ss"] - on["st"])
+        variance = 1.0 + block * square * (on.ss - on.st)
         gain = square * batch / ((batch - 3) * variance)
         rest += gain * (of_rest * rest / (batch - 1) + of_mean * mean)
     return (rest + mean) / batch
@@ -130,59 +136,85 @@ def tanh_residual(depth: int, alpha: float = 0.5, shape: str = "tanh") -> tuple[
     return h.square, gain
 
 
-def _centered_trace(on: dict[str, float], batch: int) -> float:
+class Expectations(NamedTuple):
+    """Of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are two of the
+    values that a norm leaves: points on a sphere."""
+
+    ss: float
+    st: float
+    dd: float
+    de: float
+    ddyy: float
+    dyez: float
+
+
+def _centered_trace(on: Expectations, batch: int) -> float:
     """E tr(D G D P) for G and P of `batch_norm_gain`, from (D G D)_ij = s'(y_i) s'(y_j) G_ij."""
-    through = (batch - 2) * on["dd"] + (on["dd"] + (batch - 1) * on["de"]) / batch  # E tr(D G D G)
-    return through - (batch - 1) / batch * (on["ddyy"] - on["dyez"])  # minus E y^T D G D y / batch
+    through = (batch - 2) * on.dd + (on.dd + (batch - 1) * on.de) / batch  # E tr(D G D G)
+    along_y = (batch - 1) / batch * (on.ddyy - on.dyez)  # E y^T D G D y / batch
+    return through - along_y
+
+
+def _leaking_trace(on: Expectations, batch: int) -> float:
+    """E tr(D 11^T D P) / batch: what becomes of the mean of the gradients over the batch."""
+    through = (1 - 1 / batch) * (on.dd - on.de)
+    along_y = (on.ddyy + (batch - 1) * on.dyez) / batch
+    return through - along_y
 
 
 @cache
-def _sphere(dimensions: int, values: int, activation: Activation) -> dict[str, float]:
-    """Expectations of products of s = s(y), t = s(z), d = s'(y) and e = s'(z), where y and z are
-    two of so many values, uniform on the sphere of mean square 1 in a space of `dimensions`: their
-    number or, without their mean, one fewer.
+def _sphere(dimensions: int, values: int, activation: Activation) -> Expectations:
+    """The expectations over two of `values` numbers whose mean square is 1, and which are uniform
+    on that sphere. It has `dimensions`: as many as there are values or, if their mean is 0, one
+    fewer.
 
-    In polar coordinates (sin r, angle) of the plane of both, the density is sin(r)
-    cos(r)^(dimensions - 3)."""
+    y and z are the coordinates of a point along two directions. In polar coordinates (sin r,
+    angle) of the plane of these, the density is sin(r) cos(r)^(dimensions - 3)."""
     if dimensions <= 2:
-        got, rule = (
-            f"the gain behind a norm of {values} values",
-            "the mean square is finite in > 2 dimensions",
-        )
-        raise ValueError(explain(got, f"{rule}; they have {dimensions}", "a norm of 8 values"))
+        got = f"the gain behind a norm of {values} values"
+        rule = f"the mean square is finite in > 2 dimensions; they have {dimensions}"
+        raise ValueError(explain(got, rule, "a norm of 8 values"))
     radius = math.sqrt(dimensions)
-    between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)
+    between = math.acos(0.0 if dimensions == values else -1.0 / dimensions)  # y and z
     kinks = np.unique([0.0, *activation.kinks])
     last = min(0.5 * math.pi, 12.0 / radius)
     r, r_weights = _panels(_circles(kinks, radius, between, last))
-    # on each circle, the angles at which y or z is at a kink
+    angle, angle_weights = _panels(_arcs(r, kinks, radius, between))
+    density = r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3)
+    weight = density[:, None] * angle_weights
+
+    def at_angle(start: float) -> tuple[HostArray, HostArray, HostArray]:
+        """A value, its activation, and the slope."""
+        at = Tensor(radius * np.sin(r)[:, None] * np.cos(angle - start), requires_grad=True)
+        value = activation(at)
+        (slope,) = grad(value.sum(), at)
+        return at.data, value.data, slope.data
+
+    def mean(product: HostArray) -> float:
+        return float((weight * product).sum() / weight.sum())
+
+    y, s, d = at_angle(0.0)
+    z, t, e = at_angle(between)
+    return Expectations(
+        ss=mean(s * s),
+        st=mean(s * t),
+        dd=mean(d * d),
+        de=mean(d * e),
+        ddyy=mean((d * y) ** 2),
+        dyez=mean(d * y * e * z),
+    )
+
+
+def _arcs(r: HostArray, kinks: HostArray, radius: float, between: float) -> HostArray:
+    """Edges of panels on each circle (r, edges): the angles at which y or z is at a kink, and
+    PANELS - 1 equal parts between two of them."""
     turns = np.arccos(np.clip(kinks / (radius * np.sin(r[:, None])), -1.0, 1.0))  # (r, kinks)
     crossings = [start + sign * turns for start in (0.0, between) for sign in (-1.0, 1.0)]
     edges = np.sort(np.mod(np.concatenate(crossings, axis=1), 2.0 * math.pi), axis=1)
     edges = np.concatenate([edges, edges[:, :1] + 2.0 * math.pi], axis=1)
-    steps = np.linspace(0.0, 1.0, PANELS)[:-1]
-    finer = edges[:, :-1, None] + np.diff(edges)[:, :, None] * steps  # (r, arcs, parts of an arc)
-    finer = np.concatenate([finer.reshape(len(r), -1), edges[:, -1:]], axis=1)
-    angle, angle_weights = _panels(finer)
-    density = r_weights * np.sin(r) * np.cos(r) ** (dimensions - 3)
-    weight = density[:, None] * angle_weights
-    found = []
-    for start in (0.0, between):
-        at = Tensor(radius * np.sin(r)[:, None] * np.cos(angle - start), requires_grad=True)
-        value = activation(at)
-        found += [at.data, value.data, grad(value.sum(), at)[0].data]
-    y, s, d, z, t, e = found
-    products = {
-        "ss": s * s,
-        "st": s * t,
-        "dd": d * d,
-        "de": d * e,
-        "ddyy": (d * y) ** 2,
-        "dyez": d * y * e * z,
-    }
-    return {
-        name: float((weight * product).sum() / weight.sum()) for name, product in products.items()
-    }
+    parts = np.linspace(0.0, 1.0, PANELS)[:-1]
+    finer = edges[:, :-1, None] + np.diff(edges)[:, :, None] * parts  # (r, arcs, parts)
+    return np.concatenate([finer.reshape(len(r), -1), edges[:, -1:]], axis=1)
 
 
 def _circles(kinks: HostArray, radius: float, between: float, last: float) -> HostArray:
@@ -190,13 +222,14 @@ def _circles(kinks: HostArray, radius: float, between: float, last: float) -> Ho
 
     A circle that just reaches a kink changes it like a square root, hence shorter and shorter
     panels from there on. And it bends at the circle on which y is at one kink and z at another."""
-    y, z = np.meshgrid(kinks[kinks != 0.0], kinks[kinks != 0.0])
+    kinks = kinks[kinks != 0.0]
+    y, z = np.meshgrid(kinks, kinks)
     corners = np.sqrt(y * y + z * z - 2.0 * y * z * math.cos(between)) / math.sin(between)
     edges = [
         np.linspace(0.0, last, PANELS + 1),
         np.arcsin(np.minimum(corners.ravel() / radius, 1.0)),
     ]
-    for reached in np.arcsin(np.minimum(abs(kinks[kinks != 0.0]) / radius, 1.0)):
+    for reached in np.arcsin(np.minimum(abs(kinks) / radius, 1.0)):
         edges.append(reached + last * 0.25 ** np.arange(SHORTER_PANELS))
         edges.append([reached])
     every = np.unique(np.concatenate(edges))

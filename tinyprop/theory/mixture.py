@@ -1,4 +1,11 @@
-"""States of networks with given weights: mixtures of Gaussians."""
+"""Networks with given weights: what their layers do to a mixture of Gaussians.
+
+This is not the recursion of wide networks (wide.py), which averages over weights. It keeps what
+that has no need of: a mean and a variance for each unit, the covariance of each two, and what a
+layer has in common with any other (origin.py). What both do alike is here once, and `Wide` inherits
+it: the order in which functions are applied, sums, dropout, pools. Both have their moments of
+activations from `Pointwise`, and so from `tinyprop.moments`.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,24 +21,13 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation, activations, as_activation
 from ..functional.windows import Window
 from ..nn.state import State, numbers
-from .field import (
-    WHOLE,
-    Field,
-    Linear,
-    Made,
-    Opaque,
-    Pointwise,
-    ValueMoments,
-    are_few,
-    centered,
-    divided,
-    dropped,
-    flat,
-    group_factors,
-    max_pool,
-    scaled,
-)
+from . import norms
+from .field import WHOLE, Field
+from .linear import Linear
 from .origin import Derived, Origin, Sum, Values
+from .pointwise import Pointwise, ValueMoments
+from .pool import max_pool
+from .steps import Made, Opaque, dropped, flat, scaled
 
 Amounts = Mapping[Origin, float]  # what each rule adds to an error
 MOST_DIVIDED = 1024  # values whose covariance is decomposed, for a norm
@@ -187,7 +183,7 @@ class Mixture(State):
 
     def linear(self, weight: Any, bias: Any = None) -> Self:
         self._check_form("Linear", 2)
-        return self._linear(Linear(numbers(weight), _bias(bias)))
+        return self._weighted(weight, Linear(numbers(weight), _bias(bias)))
 
     def convolve(
         self,
@@ -201,7 +197,7 @@ class Mixture(State):
         self._check_form("a convolution", 4)
         filters = numbers(weight)
         window = Window.of(filters.shape[2:], stride, padding, dilation)
-        return self._linear(Linear(_without_groups(filters, groups), _bias(bias), window))
+        return self._weighted(weight, Linear(filters, _bias(bias), window), groups)
 
     def _check_form(self, name: str, ndim: int) -> None:
         if self.ndim != ndim:
@@ -209,7 +205,9 @@ class Mixture(State):
             rule = "Linear takes vectors, a convolution images (C, H, W)"
             raise ShapeError(got, rule, "Flatten, or another mean")
 
-    def _linear(self, weights: Linear) -> Self:
+    def _weighted(self, given: Any, weights: Linear, groups: int = 1) -> Self:
+        """After a layer with these weights, which a forward has given."""
+        weights = replace(weights, weight=_without_groups(weights.weight, groups))
         before = self.applied
         after = before.mapped(weights)
         if not before.bound:
@@ -269,22 +267,24 @@ class Mixture(State):
     def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
         before = self.applied
         if centered:
-            before = before.mapped(partial(_centered, groups=groups))
+            before = before.mapped(partial(norms.centered, groups=groups))
         each = before.fields[0]
         if not each.whole or each.mean.size > MOST_DIVIDED:
             return before.divided_by_expectation(groups, eps)
         is_known = before.exact and before.gaussian
-        return before.derived(
-            partial(divided, groups=groups, eps=eps),
-            exact=is_known and are_few(groups, each.mean.size),
+        after = before.derived(
+            partial(norms.divided, groups=groups, eps=eps),
+            exact=is_known and norms.are_few(groups, each.mean.size),
             exact_values=is_known,
             gaussian=False,
             divided=True,
         )
+        return replace(after, bound=max(step.bound for step in after.origin.steps))
 
     def divided_by_expectation(self, groups: int, eps: float) -> Self:
         """Each group divided by the root of its expected mean square."""
-        return self.derived(partial(_divided, groups=groups, eps=eps), exact=False)
+        rule = partial(norms.divided_by_expectation, groups=groups, eps=eps)
+        return self.derived(rule, exact=False)
 
     def max_pool(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False
@@ -414,14 +414,6 @@ def by_channel(mean: HostArray, variance: HostArray) -> tuple[HostArray, HostArr
     """Mean and variance of each channel, over samples and positions."""
     axes = tuple(range(1, mean.ndim))
     return mean.mean(axis=axes), variance.mean(axis=axes) + mean.var(axis=axes)
-
-
-def _centered(each: Field, groups: int) -> Made:
-    return centered(each, groups)
-
-
-def _divided(each: Field, groups: int, eps: float) -> Made:
-    return scaled(each, group_factors(each, groups, eps))
 
 
 def _bias(bias: Any) -> Any:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from .field import Bent, Correlation, Field, Made, added
+from .field import Correlation, Field
+from .pointwise import Bent
+from .steps import Made, added
 
 _numbers = count()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import nn
 from ..engine.arrays import HostArray, to_numpy
-from ..engine.errors import ShapeError, explain
+from ..engine.errors import ShapeError, explain, name_place
 from ..engine.graph import no_grad
 from ..engine.tensor import Tensor
 from ..nn.module import observing, visiting
@@ -173,9 +173,11 @@ def propagate(
         raise ValueError(
             explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)")
         )
-    given = (
-        to_numpy(getattr(data, "data", data)) if data is not None else gaussian(mean, covariance)
-    )
+    given: HostArray | tuple[HostArray, HostArray]
+    if data is None:
+        given = gaussian_law(mean, covariance)
+    else:
+        given = to_numpy(getattr(data, "data", data))
     if weights == "random":
         return Propagation(walked_with_samples(net, samples_of(given)))
     if isinstance(given, tuple):
@@ -196,10 +198,14 @@ def walked_with_samples(net: nn.Module, start: Samples) -> list[Propagated]:
 
 
 def walked(net: nn.Module, start: State) -> list[Propagated]:
-    """What each layer does to a State."""
+    """What each layer does to a State. An error says at which layer it happened."""
     walk = Walk(net)
-    with no_grad(), observing(), visiting(walk.visit):
-        out = net(start)
+    try:
+        with no_grad(), observing(), visiting(walk.visit):
+            out = net(start)
+    except ValueError as error:
+        name_place(error, f"the layer {walk.running[-1]}")
+        raise
     if not isinstance(out, State):
         kind = type(net).__name__
         got = f"{kind}, which returned a {type(out).__name__} for a State"
@@ -248,25 +254,33 @@ class Walk:
 
     def __init__(self, net: nn.Module):
         self.names = CallNames(net)
+        self.running: list[str] = []  # the calls that have begun and not ended, the innermost last
         self.records: list[Propagated] = []
         self.last: State | None = None
 
     def visit(self, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         name = self.names.next(layer)
+        depth = len(self.running)
+        self.running.append(name)
         count = len(self.records)
 
         def after_call(out: Any) -> None:
-            has_layers = len(self.records) > count
-            is_known = has_layers and out is self.last
-            if not isinstance(out, State) or is_list(layer) or is_known:
-                return
-            state: Any = out
-            if knows_pre_activation(type(layer)):
-                state = state.before_activation()
-            self.records.append(Propagated(name, *state.summary()))
-            self.last = out
+            self._keep(out, layer, name, count)
+            del self.running[depth:]
 
         return after_call
+
+    def _keep(self, out: Any, layer: nn.Module, name: str, count: int) -> None:
+        """Write a record, unless a layer inside, after the first `count` records, has the same."""
+        has_layers = len(self.records) > count
+        is_known = has_layers and out is self.last
+        if not isinstance(out, State) or is_list(layer) or is_known:
+            return
+        state: Any = out
+        if knows_pre_activation(type(layer)):
+            state = state.before_activation()
+        self.records.append(Propagated(name, *state.summary()))
+        self.last = out
 
 
 def is_list(module: nn.Module) -> bool:
@@ -274,7 +288,7 @@ def is_list(module: nn.Module) -> bool:
     return type(module).forward is nn.Sequential.forward
 
 
-def gaussian(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
+def gaussian_law(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
     """Both as checked arrays, the covariance as a matrix."""
     mean, matrix = (np.asarray(getattr(x, "data", x), "float64") for x in (mean, covariance))
     if mean.ndim not in (1, 3) or matrix.size != mean.size**2:

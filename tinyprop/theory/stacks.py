@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import nn
 from ..engine.arrays import HostArray, float32
-from ..engine.backward import grad
 from ..engine.errors import explain
 from ..engine.graph import no_grad
 from ..engine.random import generator
@@ -25,6 +24,7 @@ from ..nn.normprop import MIN_RELATIVE_C1
 from ..nn.state import NoRule
 from . import gains
 from .sample import own_random_numbers
+from .spectrum import largest_singular_values
 from .wide import Wide, gaussian
 
 FIXED = 1000  # samples that layers measure, if they do
@@ -33,10 +33,6 @@ MOST_UNITS = 1024  # of layers that theory runs: it does not depend on their num
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
-EDGE = 9.0  # standard deviations
-CELLS = 1000  # between -EDGE and EDGE, for slopes
-TRACY_WIDOM = -1.2065335745820  # the mean of their law for real matrices
-LARGEST_SHIFT = 0.3  # relative, of the edge; beyond it the first order is not worth showing
 
 INSTRUMENTS = {
     "signal": "Signal: standard deviation of a unit over inputs",
@@ -90,10 +86,6 @@ class Standardized(nn.Module):
         return replace(normalized, over_batch=False)  # the samples are fixed
 
 
-class NoTheory(Exception):
-    """A part of the network does not say what theory needs."""
-
-
 @dataclass(frozen=True)
 class Theory:
     """What the recursion says of each layer."""
@@ -134,8 +126,8 @@ class Theory:
 class Stack:
     """Fully connected layers, or residual blocks, of one width and one normaliser.
 
-    Theory runs the same modules on a `Wide` state, with random rows (`nn.Rows`) in the place of
-    weights; where one of them has no rule, there is none: see `predicted`."""
+    Theory runs the same modules on a `Wide` state: see `random_rows` for what is in the place of
+    weights. Where one of them has no rule, there is no theory: see `reason`."""
 
     norm: AnyNormalizer  # a name, a Normalizer, or a function of the number of units
     activation: AnyActivation
@@ -147,6 +139,7 @@ class Stack:
     gamma: float | None = None
     beta: float | None = None  # for what its layers start with
     init: str | None = None  # initial weights; None for the normaliser's own
+    alpha: float = 1.0  # of a residual branch
 
     def __post_init__(self) -> None:
         if self.maker.init == "fixup":
@@ -269,7 +262,7 @@ class Stack:
             if self.scaled and self.theory is not None:
                 variance = self.theory.states[i].square
             branch = nn.Sequential(*self.branch(self.linear, self.width))
-            block = nn.Residual(branch, beta=math.sqrt(variance))
+            block = nn.Residual(branch, self.alpha, math.sqrt(variance))
             variance = block.variance if self.scaled else 1.0
             layers.append(block)
         network = nn.Sequential(*layers)
@@ -333,9 +326,21 @@ class Stack:
         if self.is_normprop:
             return [RandomRows(nn.Rows(gamma**2))]
         rows = None if self.is_uncut else self.rows(source)
-        if rows is None:
-            raise NoTheory
-        return [RandomRows(rows)]
+        return [self.typical_layer(source) if rows is None else RandomRows(rows)]
+
+    def typical_layer(self, source: Any) -> nn.Module:
+        """A layer that does not declare its rows, whose forward says what it does: with weights of
+        which each row has the length that rows have on average. (Weights that no layer of tinyprop
+        holds stay as they were drawn.)"""
+        units = min(self.width, MOST_UNITS)
+        with own_random_numbers():
+            layer = replace(self.maker, init="glorot").weighted(units, units, (), source)
+        layer.to(dtype="float64")
+        for weight in nn.init.weights(layer):
+            rows = weight.data.reshape(len(weight), -1)
+            square = nn.init.row_square(self.maker.init, source, rows.shape)
+            rows *= np.sqrt(square / (rows**2).sum(axis=1, keepdims=True))
+        return layer
 
     @cached_property
     def source(self) -> Activation:
@@ -343,23 +348,31 @@ class Stack:
         with own_random_numbers():
             return self.maker.source_after([] if self.before is None else [self.before])
 
-    @cached_property
+    @property
     def theory(self) -> Theory | None:
         """None where a module of the normaliser has no rule."""
+        return self._outcome if isinstance(self._outcome, Theory) else None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no theory: which module has no rule, and for what."""
+        return str(self._outcome) if isinstance(self._outcome, NoRule) else ""
+
+    @cached_property
+    def _outcome(self) -> Theory | NoRule:
         try:
             with own_random_numbers(), no_grad(), observing():
                 return Theory(self._residual_states() if self.residual else self._states())
-        except (NoTheory, NoRule):
-            return None
+        except NoRule as error:
+            return error
 
     def _states(self) -> list[Wide]:
         units = min(self.width, MOST_UNITS)
         z = Wide.at(COSINES, units=units)
-        states = []
-        for i in range(self.depth):
-            stage = self.stage(self.random_rows, units, is_first=i == 0)
-            z = _through(stage, z.restarted())
-            states.append(z)
+        states = [_through(self.stage(self.random_rows, units, is_first=True), z)]
+        stage = self.stage(self.random_rows, units, is_first=False)
+        while len(states) < self.depth:
+            states.append(_through(stage, states[-1].restarted()))
         return states
 
     def _residual_states(self) -> list[Wide]:
@@ -369,7 +382,7 @@ class Stack:
         for _ in range(self.depth):
             beta = math.sqrt(z.square) if self.scaled else 1.0
             branch = nn.Sequential(*self.branch(self.random_rows, units))
-            z = _through([nn.Residual(branch, beta=beta)], z.restarted())
+            z = _through([nn.Residual(branch, self.alpha, beta)], z.restarted())
             states.append(z)
         return states
 
@@ -377,8 +390,10 @@ class Stack:
     def known_theory(self) -> Theory:
         if self.theory is None:
             got = f"the theory of the normaliser {self.label!r}"
-            rule = "its modules have no rule for a State, and declare no statistics or rows"
-            raise ValueError(explain(got, rule, "predicted(instrument), which is None here"))
+            rule = "one of its modules has no rule for a State: see above"
+            hint = "predicted(instrument), which is None here"
+            assert isinstance(self._outcome, NoRule)
+            raise ValueError(explain(got, rule, hint)) from self._outcome
         return self.theory
 
     def rows(self, source: Any) -> Any:
@@ -388,8 +403,8 @@ class Stack:
         rows = declared(layer, "rows")
         if rows is None or rows.square is not None:
             return rows
-        has_gain = self.maker.init in ("he", "orthogonal")
-        return replace(rows, square=nn.init.gain(source) ** 2 if has_gain else 1.0)
+        square = nn.init.row_square(self.maker.init, source, (PROBE, PROBE))
+        return replace(rows, square=square)
 
     @property
     def knows_finite_sizes(self) -> bool:
@@ -437,7 +452,7 @@ class Stack:
             return None
         square, unrelated, pair = self.states.T[:3]
         if instrument == "spectrum":
-            is_known = theory.is_of_sums and not (theory.coupled or self.residual)
+            is_known = theory.is_of_sums and not (theory.coupled or self.residual or self.is_uncut)
             return self.largest() if is_known and not self.has_changed_orthogonal_rows else None
         if instrument == "correlation":
             return None if theory.coupled else pair / square
@@ -456,7 +471,7 @@ class Stack:
             of = gains.batch_norm_residual_gain
             shape = (self.depth, self.batch, self.function)
             (rows,) = self.random_rows(self.source)
-            row_square = rows.rows.square
+            row_square = self.alpha**2 * rows.rows.square
             growth = np.array([of(*shape, first, row_square) for first in range(self.depth + 1)])
         return np.sqrt(growth)
 
@@ -475,57 +490,15 @@ class Stack:
         return dimensions <= 2
 
     def largest(self) -> HostArray:
-        """The largest singular value of the Jacobian of the layers so far.
-
-        W and D = diag s'(z) are asymptotically free, so the S-transforms of W W^T, which is 1 / (1
-        + m) for a Gaussian W and 1 for an orthogonal one, and of D^2 multiply. With psi(t) = E t
-        d^2 / (1 - t d^2), that of D^2 is (1 + m) / m psi^-1(m). In the limit of a large width n,
-        the square of the largest singular value is the minimum of z(m) = (1 + m) / (m S(m)) over m
-        > 0. There the density of the squares ends as (A / pi) sqrt(z - x), with A = sqrt(2 / z'') /
-        z, and the last of n values is, on average, TRACY_WIDOM (n A)^(-2/3) away from its end: with
-        f'' the second derivative of log z, a fraction of TRACY_WIDOM (f'' / (2 n^2))^(1/3)."""
-        below = -np.expm1(-np.geomspace(1e-5, 35.0, 400))  # of the largest t
-        m = np.geomspace(1e-4, 1e4, 800)
-        free = (
-            np.zeros_like(m) if self.maker.init == "orthogonal" else np.log1p(m)
-        )  # -log S of W W^T
-        logs = [np.log1p(m) - np.log(m) + free + math.log(self.states[0, 0])]
-        done: dict[bytes, HostArray] = {}
-        function = self.function if self.is_normprop else self.source
-        for square, factor in zip(self.states[:, 0], self.factors, strict=False):
-            mean, std = self.affine[1], math.sqrt(square)
-            z, weights = between_kinks((np.array(function.kinks) - mean) / std)
-            u = Tensor(mean + std * z, requires_grad=True)
-            d2 = grad(function(u).sum(), u)[0].data ** 2
-            key = d2.tobytes() + weights.tobytes()
-            if key not in done:
-                slopes, where = np.unique(d2, return_inverse=True)  # rectifiers have only two
-                t = below / slopes[-1]
-                td2 = np.outer(t, slopes)
-                psi = td2 / (1.0 - td2) @ np.bincount(where, weights)
-                inverse = np.interp(np.log(m), np.log(psi), np.log(t))
-                done[key] = np.log(m / (1.0 + m)) - inverse - math.log(weights @ d2)
-            logs.append(logs[-1] + done[key] + free + math.log(factor))
-        every = np.array(logs)
-        best = every.argmin(axis=1)
-        near = np.clip(best, 10, len(m) - 11)[:, None] + np.arange(-10, 11)
-        # steps of log m are equal, so one grid does for all
-        nearby = np.take_along_axis(every, near, axis=1).T
-        # m^2 f'' / 2, as f' = 0; none at an end, of an atom
-        bend = np.polyfit(np.log(m[:21]), nearby, 2)[0]
-        shift = TRACY_WIDOM * np.cbrt(np.maximum(bend, 0.0) / (m[best] * self.width) ** 2)
-        shift[abs(shift) > LARGEST_SHIFT] = np.nan  # the layers are too narrow for a first order
-        return np.exp(0.5 * (every.min(axis=1) + np.log1p(shift)))
-
-
-def between_kinks(kinks: HostArray) -> tuple[HostArray, HostArray]:
-    """Nodes and weights for N(0, 1): the middles of equal cells, which are cut at kinks, so that
-    rounding does not decide on which side of one a node is."""
-    edges = np.linspace(-EDGE, EDGE, CELLS + 1)
-    edges = np.sort(np.concatenate([edges, np.clip(kinks, -EDGE, EDGE)]))
-    z = 0.5 * (edges[1:] + edges[:-1])
-    weights = np.exp(-0.5 * z * z) * np.diff(edges)
-    return z, weights / weights.sum()
+        """The largest singular value of the Jacobian of the layers so far."""
+        return largest_singular_values(
+            self.states[:, 0],
+            self.factors,
+            self.function if self.is_normprop else self.source,
+            mean=self.affine[1],
+            width=self.width,
+            is_orthogonal=self.maker.init == "orthogonal",
+        )
 
 
 def _through(modules: list[nn.Module], z: Wide) -> Wide:

@@ -11,7 +11,8 @@ from ..engine.arrays import HostArray
 from ..engine.context import current
 from ..engine.tensor import Tensor
 from ..functional.windows import Window
-from .field import Correlation, Field, Made, Step, nonzero
+from .field import Correlation, Field, safe_std
+from .steps import Made, Step
 
 ZERO_SUM = 1e-5  # relative to the sum of absolute values: rows of weights that add up to 0
 
@@ -65,7 +66,7 @@ class RandomWeights:
         shape = self.levels(field.mean).shape
         mean = np.full(shape, self.bias_mean)
         result = Field.of(mean, self.covariance(matrix, field.mean, field.mean))
-        return result, Drawn(self, field.mean, field.cell_std, nonzero(result.variance).ravel())
+        return result, Drawn(self, field.mean, field.cell_std, safe_std(result.variance).ravel())
 
 
 @dataclass(frozen=True)

@@ -24,31 +24,20 @@ from ..engine.random import new_generator
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
 from ..functional.windows import Window
-from ..moments.many import covariances
+from ..moments.many import ManyUnits, of_pairs
 from ..nn.state import State, numbers
-from .field import (
-    FAR,
-    WHOLE,
-    Bent,
-    Correlation,
-    Factors,
-    Field,
-    Made,
-    Opaque,
-    Pointwise,
-    centered,
-    nonzero,
-    per_channel,
-    scaled,
-)
+from .field import WHOLE, Correlation, Field, per_channel, safe_std
+from .linear import Linear
 from .mixture import Mixture, Summary
+from .norms import centered, expected_factors
 from .origin import Fresh, Origin, Values, correlation
+from .pointwise import ROUNDING, Bent, Pointwise
+from .steps import Factors, Made, Opaque, scaled
 from .weights import RandomWeights, have_zero_sum, identity
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
 MOST_STORED = 1 << 30  # covariances of the values of all blocks
 SAMPLES = 1024  # of a channel, for max pooling
-ROUNDING = 4e-16
 SAME_INPUT = 1.0 - ROUNDING  # a correlation that is 1, but for rounding
 
 # deep networks ask for the same moments again and again
@@ -98,7 +87,7 @@ class SampleOrigin(Origin):
         if not isinstance(other, SampleOrigin):
             return None
         covariance = _over_channels(self.parts[k], other.parts[k])
-        stds = [nonzero(each.values().fields[k].variance).ravel() for each in (self, other)]
+        stds = [safe_std(each.values().fields[k].variance).ravel() for each in (self, other)]
         rho = (covariance / np.outer(*stds))[:, :, None, None]
         shapes = [each.values().fields[k].mean.shape for each in (self, other)]
         return Correlation(rho, shapes[0], shapes[1])
@@ -264,9 +253,7 @@ class Wide(Mixture):
         "1/width",
     )
     def linear(self, weight: Any, bias: Any = None) -> Self:
-        self._check_form("Linear", 2)
-        positions = self.fields[0].mean.shape[1:]  # it sees all of them, after Flatten
-        return self._drawn(weight, numbers(weight), bias, Window.of(positions, 1, 0), 1)
+        return super().linear(weight, bias)
 
     @layer_map(
         "Conv2d",
@@ -274,19 +261,8 @@ class Wide(Mixture):
         "transposed shifts",
         "1/channels",
     )
-    def convolve(
-        self,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Self:
-        self._check_form("a convolution", 4)
-        filters = numbers(weight)
-        window = Window.of(filters.shape[2:], stride, padding, dilation)
-        return self._drawn(weight, filters, bias, window, groups)
+    def convolve(self, weight: Any, bias: Any = None, *args: Any, **options: Any) -> Self:
+        return super().convolve(weight, bias, *args, **options)
 
     def _output(self, window: Window) -> tuple[int, ...]:
         """The places of a window. Blocks of larger images need to have fewer samples."""
@@ -297,28 +273,37 @@ class Wide(Mixture):
             raise Enlarged(positions)
         return places
 
-    def _drawn(self, given: Any, weight: HostArray, bias: Any, window: Window, groups: int) -> Self:
+    def _weighted(self, given: Any, weights: Linear, groups: int = 1) -> Self:
+        """After random weights in the place of these."""
         before = self.applied
-        outputs = len(weight)
-        rows = weight.reshape(outputs, -1)
+        window = weights.window
+        if window is None:  # a linear layer sees all positions, after Flatten
+            window = Window.of(self.fields[0].mean.shape[1:], 1, 0)
+            places: tuple[int, ...] = ()
+        else:
+            places = self._output(window)
+        outputs = len(weights.weight)
+        rows = weights.weight.reshape(outputs, -1)
         inputs = groups * rows.shape[1]
         zero_sum = have_zero_sum(rows)
         if zero_sum and groups > 1:
             got = "rows of weights in groups that add up to 0"
             rule = "random rows are centred over all channels"
             raise TypeError(explain(got, rule, "weights='given'"))
-        shifts = np.broadcast_to(0.0 if bias is None else numbers(bias), outputs)
-        weights = RandomWeights(
+        shifts = np.broadcast_to(weights.bias, outputs)
+        # the covariance over the channels of a sample lacks the variance of their mean
+        is_of_sample = zero_sum and before.exact and not self.pairs
+        drawn = RandomWeights(
             window=window,
             length=float((rows**2).sum() / outputs),
             bias_mean=float(shifts.mean()),
             bias_variance=float(shifts.var()),
             zero_sum=zero_sum,
-            correction=inputs / (inputs - 1) if zero_sum and before.exact else 1.0,
+            correction=inputs / (inputs - 1) if is_of_sample else 1.0,
         )
-        error = 1.0 / (inputs if before.exact else groups * weight.shape[1])
-        places = () if weight.ndim == 2 else self._output(window)
-        after = before._summed(weights, identity(given), error)
+        channels = groups * weights.weight.shape[1]
+        error = 1.0 / (inputs if before.exact else channels)
+        after = before._summed(drawn, identity(given), error)
         return replace(after, sample=(outputs, *places), width=outputs)
 
     def _summed(self, weights: RandomWeights, key: object, error: float) -> Self:
@@ -347,10 +332,9 @@ class Wide(Mixture):
         if not self.pairs:
             return super()._activated(function)
         (field,) = self.fields
-        mean = float(field.mean.flat[0])
-        std = math.sqrt(field.variance.flat[0])
+        mean, std = _first_value(field)
         function = _as_one(function, mean, std)
-        slope = gaussian(function.activation, mean, std, **function.params).slope2
+        slope = _unit(function, mean, std).known.slope2
         jacobian = _times(self.jacobian, float(slope))
         return replace(super()._activated(function), jacobian=jacobian, sums=False)
 
@@ -381,6 +365,8 @@ class Wide(Mixture):
         return replace(after, jacobian=_times(self.jacobian, float(np.mean(np.square(factor)))))
 
     def _scaling(self, factor: Any, shift: Any) -> Callable[[Field], Made]:
+        if not np.ndim(factor) and not np.ndim(shift):
+            return partial(scaled, factor=factor, shift=shift)
         factors = np.broadcast_to(per_channel(numbers(factor), len(self.sample)), self.sample)
         shifts = np.broadcast_to(per_channel(numbers(shift), len(self.sample)), self.sample)
         return partial(_scaled, factor=factors, shift=shifts)
@@ -417,11 +403,10 @@ class Wide(Mixture):
         before = self.applied
         rule = partial(_normalized, eps=eps, removes_mean=centered)
         after = before.derived(rule, groups / self.width, exact=False)
-        factor = _norms(before.fields[0], eps, centered)[1][0]
-        in_groups = before.in_groups or groups > 1
-        return replace(
-            after, jacobian=_times(before.jacobian, float(factor) ** 2), in_groups=in_groups
-        )
+        rest = _without_mean(before.fields[0]) if centered else before.fields[0]
+        factor = float(_factors_of_samples(rest, eps)[0])
+        jacobian = _times(before.jacobian, factor**2)
+        return replace(after, jacobian=jacobian, in_groups=before.in_groups or groups > 1)
 
     @layer_map(
         "MaxPool2d", "K_PQ <- E max_P u max_Q u, of samples of N(m, K - m m^T)", "", "sampled"
@@ -523,7 +508,7 @@ class Wide(Mixture):
 
 
 def _mean(x: Any) -> float:
-    return float(np.mean(x))
+    return x if isinstance(x, float) else float(np.mean(x))
 
 
 def _scaled(field: Field, factor: HostArray, shift: HostArray) -> Made:
@@ -537,40 +522,88 @@ def _scaled(field: Field, factor: HostArray, shift: HostArray) -> Made:
     covariance = (factor**2).mean() * field.covariance()[:, :, 0, 0] + shift.var()
     covariance += factor.var() * np.outer(mean, mean) + together * np.add.outer(mean, mean)
     result = Field.of(f * field.mean + t, covariance)
-    return result, Factors(f * field.cell_std / nonzero(result.variance).ravel())
+    return result, Factors(f * field.cell_std / safe_std(result.variance).ravel())
 
 
 def _normalized(field: Field, eps: float, removes_mean: bool) -> Made:
     """Each sample divided by its root mean square over channels and positions."""
-    mean, factor = _norms(field, eps, removes_mean)
-    return scaled(replace(field, mean=mean), factor)
+    rest = _without_mean(field) if removes_mean else field
+    return scaled(rest, _factors_of_samples(rest, eps))
 
 
-def _norms(field: Field, eps: float, removes_mean: bool) -> tuple[HostArray, HostArray]:
-    """What is left of the means, and one over the root mean square of each sample."""
-    mean = field.mean
-    if removes_mean:
-        mean = mean - mean.mean(axis=(1, 2), keepdims=True)
-    square = (field.variance + mean**2).mean(axis=(1, 2)) + eps
-    return mean, square**-0.5
+def _without_mean(field: Field) -> Field:
+    """The mean of each sample, which all channels have in common, is removed."""
+    return replace(field, mean=field.mean - field.mean.mean(axis=(1, 2), keepdims=True))
+
+
+def _factors_of_samples(field: Field, eps: float) -> HostArray:
+    """One over the root mean square of each sample: samples stand in the place of channels."""
+    return expected_factors(field, len(field.mean), eps)
 
 
 def _of_pairs(field: Field, function: Pointwise) -> Made:
-    """An activation, for the covariances with the first input."""
-    found = function.unscaled.moments(field.mean, field.variance)
-    units = function.units(field.mean, field.variance)
-    first = units.take(np.zeros(1, int))
-    variance = found.variance.ravel()
+    """An activation, for the covariances with the first input. Inputs are of one length, so the
+    moments and the series of the first are those of all."""
+    count = len(field.mean)
+    unit = _unit(function, *_first_value(field))
     rho = np.clip(field.rho[0, :, 0, 0], -1.0, 1.0)
     (others,) = np.nonzero(rho < SAME_INPUT)
-    variances = variance[:1], variance[others]
-    between, bound = covariances(first, units.take(others), rho[None, others], variances)
-    covariance = variance.copy()
-    covariance[others] = between[0]
-    after = _beside_first(found.mean.ravel(), variance, covariance)
-    std = np.sqrt(variance)
-    series = first.short_series / nonzero(variance[:1])
-    return after, Bent(series, std, bound + found.error, units)
+    covariance = np.full(count, unit.variance)
+    covariance[others], bound = unit.covariances(rho[others])
+    after = _beside_first(np.full(count, unit.mean), np.full(count, unit.variance), covariance)
+    units = function.units(field.mean, field.variance)
+    std = np.full(count, math.sqrt(unit.variance))
+    return after, Bent(std, units=units, bound=bound + unit.error)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A function of one Gaussian number, times a factor."""
+
+    known: moments.Moments
+    units: ManyUnits
+    factor: float
+    is_closed: bool  # whether the moments are a closed form
+
+    @property
+    def mean(self) -> float:
+        return float(self.factor * self.known.mean)
+
+    @property
+    def variance(self) -> float:
+        return float(self.factor * self.known.std) ** 2
+
+    @property
+    def error(self) -> float:
+        return 0.0 if self.is_closed else float(self.known.error)
+
+    def covariances(self, rho: HostArray) -> tuple[HostArray, float]:
+        """At pairs with these correlations, and a bound of their error."""
+        found, bound = of_pairs(self.units, rho, self.known.std**2)
+        return self.factor**2 * found, bound
+
+
+def _unit(function: Pointwise, mean: float, std: float) -> Unit:
+    """A homogeneous function of N(0, std^2) is std times that of N(0, 1)."""
+    activation = function.activation
+    factor = std if activation.homogeneous and mean == 0.0 and std > 0.0 else 1.0
+    known, units = _of_one(activation, mean, std / factor, tuple(function.params.items()))
+    return Unit(known, units, factor, activation.moments is not None)
+
+
+# deep networks ask for the same ones again and again
+@lru_cache(maxsize=256)
+def _of_one(
+    activation: Activation, mean: float, std: float, params: tuple[tuple[str, float], ...]
+) -> tuple[moments.Moments, ManyUnits]:
+    function = Pointwise(activation, dict(params))
+    known = moments.gaussian(activation, mean, std, **function.params)
+    return known, function.units(np.full((1, 1, 1), mean), np.full((1, 1, 1), std**2))
+
+
+def _first_value(field: Field) -> tuple[float, float]:
+    """Mean and standard deviation of the first input."""
+    return float(field.mean.flat[0]), math.sqrt(field.variance.flat[0])
 
 
 def _without_common(field: Field) -> Made:
@@ -592,15 +625,14 @@ def _beside_first(mean: HostArray, variance: HostArray, covariance: HostArray) -
     return Field.of(mean[:, None, None], matrix)
 
 
+@lru_cache(maxsize=256)
 def _as_one(function: Pointwise, mean: float, std: float) -> Pointwise:
     """Functions in a row as one record, with the kinks that a Gaussian value meets."""
     if function.inner is None:
         return function
-    places = function.places(np.array([mean]), np.array([std]))[0]
-    is_near = abs(places - mean) < 0.999 * FAR * std
-    is_zero = abs(places) < ROUNDING * std
-    kinks = np.where(is_zero, 0.0, places)[is_near]
-    return Pointwise(Activation(function.of_tensor, "composed", kinks=kinks), {})
+    law = np.array([mean]), np.array([std])
+    record = function.record(*law, function.places(*law))
+    return function if record is None else Pointwise(record, {})
 
 
 def _times(jacobian: float | None, factor: float) -> float | None:
@@ -609,6 +641,8 @@ def _times(jacobian: float | None, factor: float) -> float | None:
 
 def _if_equal(values: Any) -> Any:
     """One number instead of equal numbers."""
+    if isinstance(values, float):
+        return values
     array = numbers(values)
     first = array.ravel()[0]
     return float(first) if (array == first).all() else values

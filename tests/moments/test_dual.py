@@ -13,7 +13,7 @@ import tinyprop.functional as F
 from tests.helpers import assert_explained
 from tinyprop.functional.special import erfc
 from tinyprop.moments import dual, gaussian
-from tinyprop.moments.hermite import hermite
+from tinyprop.moments.hermite import coefficients
 
 PARAMS = {"prelu": {"a": 0.3}, "elu": {"alpha": 0.7}}
 NAMES = list(tp.activations)
@@ -337,7 +337,7 @@ def test_kinks_need_not_be_named(kinks, rho):
 
 def test_hermite_coefficients_see_the_kink():
     """E[ReLU(m + s Z) Z] = s Phi(m/s), which an integral across the kink misses by 1e-3."""
-    (found,) = hermite(lambda u: np.maximum(u, 0.0), np.array(0.3), np.array(0.7), 1)
+    (found,) = coefficients(lambda u: np.maximum(u, 0.0), np.array(0.3), np.array(0.7), 1)
     assert found == pytest.approx(0.7 * NormalDist().cdf(0.3 / 0.7), rel=1e-12)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import tinyprop as tp
 from tinyprop.moments.many import MOST_CLOSED, covariances
-from tinyprop.theory.field import Pointwise
+from tinyprop.theory.pointwise import Pointwise
 
 
 def units(name, rng, count, scale=1.0):

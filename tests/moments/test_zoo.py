@@ -155,6 +155,18 @@ def test_std_of_zero_and_narrow_ones():
     assert_explained(ValueError, lambda: gaussian(lambda u: abs(u - 1.0), 1.0, 1e-12), "not a line")
 
 
+@pytest.mark.parametrize("kinks", [(), (0.3,)])
+def test_a_jump_is_no_line_however_often_it_is_asked_for(kinks):
+    """The second time, panels are known: they were once used without looking at the error, which
+    is 1.6 here."""
+    step = lambda u: (u > 0.3) * 1.0  # noqa: E731
+    for std in (1e-10, 1e-10, 1e-30):
+        assert_explained(
+            ValueError, lambda s=std: gaussian(step, 0.3, s, kinks=kinks), "not a line"
+        )
+    assert gaussian(step, 0.3, 0.0, kinks=kinks).std == 0.0
+
+
 def test_a_function_of_arrays_is_differentiable_in_mean_and_std():
     points = [np.array([-0.4, 0.8]), np.array([1.0, 0.5])]
     for field in FIELDS:

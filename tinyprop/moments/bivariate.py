@@ -66,11 +66,9 @@ def lines_covariance(
     s1, s2 = stds
     (_, first_slopes, first_jumps), (_, second_slopes, second_jumps) = functions
     covariance = rho * (s1 * slope_of[0]) * (s2 * slope_of[1])
+    covariance = covariance + s1 * s2 * _both_bend(places_of, bends_of, rho)
     for i, x in enumerate(places_of[0]):
         for j, y in enumerate(places_of[1]):
-            bends = bends_of[0][i] * bends_of[1][j]
-            if _is_nonzero(bends):
-                covariance = covariance + s1 * s2 * bends * over_correlations(x, y, rho, 1)
             jumped = first_jumps[i] * second_jumps[j]
             if _is_nonzero(jumped):
                 covariance = covariance + jumped * over_correlations(x, y, rho, 0)
@@ -84,6 +82,25 @@ def lines_covariance(
             covariance = covariance + second_jumps[j] * s1 * common
     varies = (s1 > 0.0) & (s2 > 0.0)
     return xp.where(varies, covariance, 0.0)
+
+
+def _both_bend(places: Sequence[Any], bends: Sequence[Any], rho: Array) -> Any:
+    """Cov((X - x)_+, (Y - y)_+) without its linear part, of standard X and Y, summed over the bends
+    x of the first function and y of the second."""
+    xp = array_module(rho)
+    products = []
+    corners = []
+    for x, bend in zip(places[0], bends[0], strict=True):
+        for y, other_bend in zip(places[1], bends[1], strict=True):
+            product = bend * other_bend
+            if _is_nonzero(product):
+                products.append(product)
+                corners.append(xp.broadcast_arrays(x, y, rho)[:2])
+    if not corners:
+        return 0.0
+    x, y = (xp.stack(column) for column in zip(*corners, strict=True))  # (corners, ...)
+    integrals = over_correlations(x, y, rho, 1)
+    return sum(product * each for product, each in zip(products, integrals, strict=True))
 
 
 def lines_mean(values: Any, lines: Any, mean: Array, std: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.arrays import Array, HostArray, array_module, as_array, from_host, to_numpy
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
-from ..functional.activation import AnyActivation
+from ..functional.activation import Activation, AnyActivation
 from .bivariate import lines_covariance, lines_mean
 from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .lines import Lines, as_lines
@@ -83,10 +83,7 @@ def dual(
     r = xp.clip(r, -1.0, 1.0)
     pairs = Pairs.of(r, means, stds, arrays)
     if subject.dual is not None:
-        covariance = as_array(_data(subject.dual(r, means, stds, **arrays)))
-        if covariance.shape != r.shape:
-            got = f"a dual of {subject.name} of shape {covariance.shape} for correlations {r.shape}"
-            raise ShapeError(got, "it has one covariance for each correlation", "dual=None")
+        covariance = closed_covariance(subject, r, means, stds, arrays)
         out_mean = pairs.moments(subject).mean
     else:
         out_mean = np.empty(len(pairs.mean))
@@ -94,24 +91,43 @@ def dual(
         for group in pairs.groups():
             own: dict[str, Any] = {name: float(x) for name, x in group.params.items()}
             values = partial(subject.values, **own)
-            try:
-                moments = gaussian(subject, group.mean, group.std, **own)
-            except ValueError:
-                # the std of a function that is nearly constant, such as a step far away, may be
-                # beyond quadrature; lines have closed forms
-                lines = _lines(values, _kinks(values, subject, group), group)
-                if lines is None:
-                    raise
-                everyone = np.arange(len(group.rho))
-                out_mean[group.units] = lines_mean(values, lines, group.mean, group.std)
-                found[group.members] = _covariance_of_lines(lines, group, everyone)
+            lines = _lines(values, list(subject.kinks), group) if subject.kinks else None
+            if lines is None:
+                try:
+                    moments = gaussian(subject, group.mean, group.std, **own)
+                except ValueError:
+                    # the std of a function that is nearly constant, such as a step far away, may be
+                    # beyond quadrature; lines have closed forms
+                    lines = _lines(values, _kinks(values, subject, group), group)
+                    if lines is None:
+                        raise
+            if lines is None:
+                out_mean[group.units] = moments.mean
+                found[group.members] = _covariance(values, subject, group, moments)
                 continue
-            out_mean[group.units] = moments.mean
-            found[group.members] = _covariance(values, subject, group, moments)
+            everyone = np.arange(len(group.rho))
+            out_mean[group.units] = lines_mean(values, lines, group.mean, group.std)
+            found[group.members] = _covariance_of_lines(lines, group, everyone)
         covariance = from_host(found.reshape(r.shape), like=r)
     product_of_means = out_mean[pairs.first] * out_mean[pairs.second]
     product = covariance + from_host(product_of_means.reshape(r.shape), like=r)
     return Dual(_result(product, given), _result(covariance, given))
+
+
+def closed_covariance(
+    subject: Activation | Subject,
+    rho: Array,
+    means: tuple[Array, Array],
+    stds: tuple[Array, Array],
+    params: dict[str, Any],
+) -> Array:
+    """By the closed form of an activation that has one."""
+    assert subject.dual is not None
+    covariance = as_array(_data(subject.dual(rho, means, stds, **params)))
+    if covariance.shape != rho.shape:
+        got = f"a dual of {subject.name} of shape {covariance.shape} for correlations {rho.shape}"
+        raise ShapeError(got, "it has one covariance for each correlation", "dual=None")
+    return covariance
 
 
 def _result(x: Array, given: dict[str, Any]) -> Any:

@@ -130,16 +130,14 @@ def _of_cell(
             moments = _Moments(panels, values, mean, width)
             allowed = max(GOOD_ERROR, 4.0 * panels.error)
             if moments.trouble is None and float(moments.error.max()) <= allowed:
-                return moments.found(std, call if narrow else None)
+                return _checked(moments.found(std, call if narrow else None), at, std)
     panels = _new_panels(call, kinks, at, wide)
     moments = _Moments(panels, call(panels.nodes), mean, width)
     _refuse(moments, panels, at, wide)
     if len(store) >= MOST_CELLS:
         store.clear()
     store[key] = replace(panels, error=float(moments.error.max()))
-    found = moments.found(std, call if narrow else None)
-    _refuse_bent(found.error, at, to_numpy(std.data))
-    return found
+    return _checked(moments.found(std, call if narrow else None), at, std)
 
 
 def _panels_of(function: Callable[..., Any]) -> dict[Any, Panels]:
@@ -339,11 +337,13 @@ def _refuse(moments: _Moments, panels: Panels, mean: HostArray, std: HostArray) 
     raise ValueError(explain(got, rule, hint))
 
 
-def _refuse_bent(error: Tensor, mean: HostArray, std: HostArray) -> None:
-    """A narrow Gaussian needs a function that is a line along it."""
-    bad = ~(to_numpy(error.data) <= MOST_ERROR)
-    if bad.any():
-        i = int(bad.argmax())
-        got = f"std = {std[i]:.3g} at mean = {mean[i]:.6g}, where the function is not a line"
-        rule = f"below {NARROW} of the mean, float64 cannot resolve a function"
-        raise ValueError(explain(got, rule, "lambda v: f(mean + v) with a mean of 0"))
+def _checked(found: Found, mean: HostArray, std: Tensor) -> Found:
+    """The same, if a narrow Gaussian has met a function that is a line along it."""
+    bad = ~(to_numpy(found.error.data) <= MOST_ERROR)
+    if not bad.any():
+        return found
+    i = int(bad.argmax())
+    width = to_numpy(std.data)
+    got = f"std = {width[i]:.3g} at mean = {mean[i]:.6g}, where the function is not a line"
+    rule = f"below {NARROW} of the mean, float64 cannot resolve a function"
+    raise ValueError(explain(got, rule, "lambda v: f(mean + v) with a mean of 0"))

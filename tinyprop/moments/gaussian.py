@@ -104,9 +104,8 @@ def subject_of(
     given."""
     if isinstance(activation, Subject):
         return activation, params
-    is_registered = any(entry.function is activation for entry in activations.values())
     is_record = isinstance(activation, (str, Activation)) or not callable(activation)
-    if is_record or (is_registered and "kinks" not in params):
+    if is_record or ("kinks" not in params and _is_registered(activation)):
         record = as_activation(activation)
         _check_names(record.name, params, record.options)
         params = {**record.parameters, **params}
@@ -117,6 +116,10 @@ def subject_of(
     _check_names("a function", params, ["kinks"])
     assert not isinstance(activation, str)
     return Subject(activation, kinks), params
+
+
+def _is_registered(function: Any) -> bool:
+    return any(entry.function is function for entry in activations.values())
 
 
 def call(function: Callable[..., Any], u: Any, **params: Any) -> Any:
@@ -172,7 +175,13 @@ def gaussian(
     inputs = _float64_tensors(given)
     u_mean, u_std = inputs.pop("mean"), inputs.pop("std")
     if subject.moments is not None:
-        out_mean, out_std, slope2 = subject.moments(u_mean, u_std, **inputs)
+        moments = subject.moments(u_mean, u_std, **inputs)
+        if not isinstance(moments, tuple) or len(moments) != 3:
+            size = f" of {len(moments)}" if isinstance(moments, tuple) else ""
+            got = f"moments= of {subject.name}, which returns a {type(moments).__name__}{size}"
+            rule = "moments(mean, std) returns a tuple: mean, standard deviation and E s'^2"
+            raise ValueError(explain(got, rule, "tp.Activation(..., moments=None) for quadrature"))
+        out_mean, out_std, slope2 = moments
         rounding = 0.0 * out_mean.detach() + CLOSED_FORM_ERROR
         found = Found(out_mean, out_std, slope2, root(slope2), rounding, rounding)
     else:
@@ -191,7 +200,8 @@ def _moments(found: Found, std: Tensor, given: dict[str, Any]) -> Moments:
     dtype of tensors in the error."""
     constant = found.std == 0
     divisor = F.where(constant, 1.0, found.std)
-    factor = F.where(constant, 1.0, std * found.slope / divisor)
+    slope = F.where(constant, 0.0, found.slope)  # which is infinite at a jump
+    factor = F.where(constant, 1.0, std * slope / divisor)
     out_mean = _as_given(found.mean, given)
     error, slope_error = found.error, found.slope_error
     if isinstance(out_mean, Tensor) and out_mean.dtype != float64:

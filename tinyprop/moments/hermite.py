@@ -1,9 +1,18 @@
-"""Hermite series of activations, and the largest of several Gaussian variables."""
+"""Hermite polynomials, and the coefficients of a function at a fixed cost.
+
+With h_k = He_k / sqrt(k!), of which E h_k(Z)^2 = 1, a function of U = m + std Z is the sum of a_k
+h_k(Z), where a_k = E[s(U) h_k(Z)]. Three places need these coefficients, and differ in what they
+know of the function and in how long they may take:
+
+- here: any function, with kinks that are known, on a fixed number of nodes: a dozen degrees for
+  layers that are treated as Gaussian anyway;
+- many.py: the units of a layer, to rounding, with panels that are halved until nothing changes;
+- series.py: smooth functions without kinks, to rounding, as many terms as a correlation needs.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
-from statistics import NormalDist
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,74 +20,56 @@ import numpy as np
 from ..engine.arrays import HostArray
 from .quadrature import gauss_legendre
 
-SAMPLES = 512  # quasi-random ones, for a maximum
+EDGE = 8.0  # standard deviations, beyond which 1e-15 of the mass lies
+PANELS = 16  # between both edges, besides those that kinks cut
+NODES = 8  # of a panel
+# where most activations have their kinks
+USUAL_KINKS = (-1.0, 0.0, 1.0)
 
 
-def hermite(
+def polynomials(z: HostArray, start: HostArray) -> Iterator[HostArray]:
+    """h_1(z), h_2(z), ... without end, each times the array `start`.
+
+    >>> [h.tolist() for h in islice(polynomials(np.array([2.0]), np.ones(1)), 2)]
+    [[2.0], [2.1213203435596424]]
+    """
+    before = np.zeros_like(start)
+    here = start
+    k = 0
+    while True:
+        k += 1
+        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
+        yield here
+
+
+def coefficients(
     function: Callable[[HostArray], Any],
     mean: HostArray,
     std: HostArray,
     degrees: int,
     kinks: Sequence[float] = (),
 ) -> HostArray:
-    """The coefficients a_k = E[s(U) He_k(Z)] / sqrt(k!) of U = mean + std Z, for k = 1, ...,
-    degrees, in front.
+    """The coefficients a_k of each U = mean + std Z, for k = 1, ..., degrees, in front.
 
-    Cov(s(U), s(V)) = sum a_k b_k rho^k over all k (Mehler), so their squares add up to the variance
-    of s(U). The function may have kinks at -1, 0 and 1, where those of most activations are, and at
-    others that are given."""
+    The function may have kinks at -1, 0 and 1, and at others that are given.
+
+    >>> a = coefficients(lambda u: u**2, np.array(0.0), np.array(1.0), 3)
+    >>> a.round(12) + 0.0  # u^2 = 1 + sqrt(2) h_2(u)
+    array([0.        , 1.41421356, 0.        ])
+    """
+    mean = mean[..., None]
     std = std[..., None]
-    places = sorted({-1.0, 0.0, 1.0, *kinks})
-    ends = [np.clip((k - mean[..., None]) / np.maximum(std, 1e-12), -8.0, 8.0) for k in places]
-    edges = np.broadcast_to(np.linspace(-8.0, 8.0, 17), (*mean.shape, 17))
-    edges = np.sort(np.concatenate([edges, *ends], axis=-1), axis=-1)
-    nodes, weights = gauss_legendre(8)
+    places = sorted({*USUAL_KINKS, *kinks})
+    cuts = [np.clip((k - mean) / np.maximum(std, 1e-12), -EDGE, EDGE) for k in places]
+    equal = np.linspace(-EDGE, EDGE, PANELS + 1)
+    edges = np.broadcast_to(equal, (*mean.shape[:-1], len(equal)))
+    edges = np.sort(np.concatenate([edges, *cuts], axis=-1), axis=-1)
+
+    nodes, weights = gauss_legendre(NODES)
     lengths = np.diff(edges)[..., None]
-    z = (edges[..., :-1, None] + lengths * nodes).reshape(*mean.shape, -1)
+    # (..., panels, nodes) -> (..., points)
+    z = (edges[..., :-1, None] + lengths * nodes).reshape(*mean.shape[:-1], -1)
     density = (lengths * weights).reshape(z.shape) * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    values = density * function(mean[..., None] + std * z)
-    before, here, found = np.zeros_like(z), np.ones_like(z), []
-    for k in range(1, degrees + 1):
-        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
-        found.append((values * here).sum(axis=-1))
-    return np.array(found)
-
-
-@cache
-def normal_points(dimensions: int) -> HostArray:
-    """Samples of N(0, I) from an additive recurrence, with exactly its mean and covariance."""
-    root = 2.0
-    for _ in range(60):
-        root = (1.0 + root) ** (1.0 / (dimensions + 1))
-    steps = root ** -np.arange(1.0, dimensions + 1)
-    uniform = (0.5 + np.outer(np.arange(1, SAMPLES // 2 + 1), steps)) % 1.0
-    z = np.vectorize(NormalDist().inv_cdf)(np.clip(uniform, 1e-9, 1.0 - 1e-9))
-    z = np.concatenate([z, -z])
-    return np.linalg.solve(np.linalg.cholesky(z.T @ z / SAMPLES), z.T).T
-
-
-def largest(
-    function: Callable[[HostArray], Any], mean: HostArray, std: HostArray, rho: HostArray
-) -> tuple[HostArray, HostArray, HostArray]:
-    """Mean and variance (n,) of max_k s(U_k), and how often each U_k is the largest (k,): of n
-    groups of k variables with mean and std (n, k) and correlations (k, k). A mean of -inf marks a
-    variable that is not there."""
-    values, vectors = np.linalg.eigh(rho)
-    y = (normal_points(len(rho)) * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # (samples, k)
-    best = np.full((len(mean), SAMPLES), -np.inf)
-    largest, winner = best.copy(), np.zeros(best.shape, int)
-    for k in range(len(rho)):
-        u = mean[:, k, None] + std[:, k, None] * y[:, k]
-        value = np.where(np.isinf(u), -np.inf, function(np.where(np.isinf(u), 0.0, u)))
-        # where s is constant, the largest U
-        wins = (value > largest) | ((value == largest) & (u > best))
-        best, largest, winner = (
-            np.where(wins, u, best),
-            np.where(wins, value, largest),
-            np.where(wins, k, winner),
-        )
-    return (
-        largest.mean(axis=1),
-        largest.var(axis=1),
-        np.bincount(winner.ravel(), minlength=len(rho)) / winner.size,
-    )
+    values = density * function(mean + std * z)
+    every = islice(polynomials(z, np.ones_like(z)), degrees)
+    return np.array([(values * h).sum(axis=-1) for h in every])

@@ -6,9 +6,10 @@ Closed forms, and longer series, are for pairs that correlate strongly.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from ..engine.arrays import HostArray, to_numpy
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
 from .bivariate import lines_covariance
-from .dual import dual
+from .dual import closed_covariance, dual
+from .hermite import polynomials
 from .lines import Lines, as_lines
 from .quadrature import FARTHEST, gauss_legendre
 
@@ -32,6 +34,7 @@ LONG = 512  # of one that is computed for single pairs
 LONG_LENGTH = 0.4  # the longest panels that resolve so many Hermite functions
 TAIL = 8  # coefficients that tell how fast a series falls
 FEW = 0.05  # of all pairs: so many may be left for other ways
+FEW_PAIRS = 64  # for which a formula is faster than a series
 LEFT_OUT = 1e-13  # of a covariance, in units of both standard deviations
 CACHED = 1 << 14  # pairs that are treated at a time
 # How many pairs are computed in ways that are slow: about a second's worth. If there are more, they
@@ -129,11 +132,9 @@ class ManyUnits:
         z, weights, y = self._points(length)
         y = weights * (y - self.sums.mean[:, None])
         if len(z) == 1:
-            return np.stack(list(_hermite(z[0], terms))) @ y.T
-        found = np.empty((terms, len(self)))
-        for k, here in enumerate(_hermite(z, terms)):
-            found[k] = np.einsum("np,np->n", y, here)
-        return found
+            return _hermite_table(z.tobytes(), terms) @ y.T
+        every = islice(polynomials(z, np.ones_like(z)), terms)
+        return np.stack([np.einsum("np,np->n", y, h) for h in every])
 
     @cached_property
     def short_series(self) -> HostArray:
@@ -149,6 +150,17 @@ class ManyUnits:
         """Whether all units have their mean at the only kink, 0."""
         return self.kinks.shape[1] == 1 and not self.kinks.any() and not self.mean.any()
 
+    @property
+    def has_formula(self) -> bool:
+        """Whether covariances have a formula. (The closed form of elu has integrals in it.)"""
+        is_smooth = self.kinks.shape[1] == 0
+        return self.lines is not None or (is_smooth and self.has_closed_form)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether the record of all units has a dual of its own."""
+        return self.is_common and self.activation is not None and self.activation.dual is not None
+
     @cached_property
     def lines(self) -> Lines | None:
         """The lines that the functions consist of, with slopes and jumps of each unit, if they
@@ -162,9 +174,13 @@ class ManyUnits:
         span = max(high - low, 1.0)
         low = min([low, *kinks]) - span
         high = max([high, *kinks]) + span
-        columns = [np.zeros(len(self)), *self.params.values()]
-        table = np.stack([np.broadcast_to(x, len(self)) for x in columns], axis=1)
-        rows, which = np.unique(table, axis=0, return_inverse=True)
+        if self.is_common:
+            rows = np.array([[0.0, *self.params.values()]])
+            which = np.zeros(len(self), int)
+        else:
+            columns = [np.zeros(len(self)), *self.params.values()]
+            table = np.stack([np.broadcast_to(x, len(self)) for x in columns], axis=1)
+            rows, which = np.unique(table, axis=0, return_inverse=True)
         each = []
         for row in rows:
             own = dict(zip(self.params, row[1:], strict=True))
@@ -190,13 +206,13 @@ class Sums:
     error: HostArray  # relative to the mean square
 
 
-def _hermite(z: HostArray, terms: int) -> Iterator[HostArray]:
-    """The polynomials h_1, h_2, ... at these points."""
-    before = np.zeros_like(z)
-    here = np.ones_like(z)
-    for k in range(1, terms + 1):
-        before, here = here, (z * here - math.sqrt(k - 1.0) * before) / math.sqrt(k)
-        yield here
+@lru_cache(maxsize=16)
+def _hermite_table(points: bytes, terms: int) -> HostArray:
+    """The first Hermite polynomials (terms, points): layers have them at the same points."""
+    z = np.frombuffer(points)
+    table = np.stack(list(islice(polynomials(z, np.ones_like(z)), terms)))
+    table.flags.writeable = False
+    return table
 
 
 def _call(activation: Any, params: dict[str, Any], u: HostArray) -> HostArray:
@@ -210,13 +226,33 @@ def covariances(
     the worst, in units of both standard deviations. `variances` are those of the functions."""
     is_same = first is second
     found = Covariances(first, second, np.clip(rho, -1.0, 1.0), variances)
-    found.by_short_series()
+    found.by_short_series(is_same)
     if is_same:
         each = np.arange(len(first))
         found.covariance[each, each] = variances[0]
         found.missing[each, each] = 0.0
     found.finish(is_same)
     return found.covariance, float(found.missing.max(initial=0.0))
+
+
+def of_pairs(unit: ManyUnits, rho: HostArray, variance: float) -> tuple[HostArray, float]:
+    """The covariance of a function of one unit at two Gaussian numbers, for pairs of these with
+    such correlations (m,), and a bound as above. The function has this variance."""
+    if not len(rho):
+        return rho, 0.0
+    variances = np.array([variance])
+    found = Covariances(unit, unit, np.clip(rho, -1.0, 1.0)[None], (variances, variances))
+    needs_no_series = unit.has_formula or (unit.has_closed_form and _are_strong(rho))
+    if len(rho) > FEW_PAIRS or not needs_no_series:
+        found.by_short_series(is_same=False)
+    found.finish(is_same=False)
+    return found.covariance[0], float(found.missing.max(initial=0.0))
+
+
+def _are_strong(rho: HostArray) -> bool:
+    """Whether the last powers of a short series matter for all correlations, so that only functions
+    without kinks have such a series."""
+    return bool((abs(rho) ** SHORT[-1] > LEFT_OUT).all())
 
 
 class Covariances:
@@ -234,9 +270,9 @@ class Covariances:
         self.rho = rho
         self.stds = [np.sqrt(np.maximum(variance, 0.0)) for variance in variances]
         self.covariance = np.zeros(rho.shape)
-        self.missing = np.zeros(rho.shape)
+        self.missing = np.full(rho.shape, np.inf)
 
-    def by_short_series(self) -> None:
+    def by_short_series(self, is_same: bool) -> None:
         """Of all pairs, with as many terms as most of them need."""
         a = self.first.short_series
         b = self.second.short_series
@@ -246,17 +282,13 @@ class Covariances:
         for terms in SHORT:
             if terms > SHORT[0]:
                 power *= power
-            rests = [
-                _left_out(units, coefficients[:terms], std)
-                for units, coefficients, std in zip(
-                    (self.first, self.second), (a, b), self.stds, strict=True
-                )
-            ]
-            missing = np.outer(*rests) * power * size
+            rest1 = _left_out(self.first, a[:terms], self.stds[0])
+            is_alike = self.first is self.second
+            rest2 = rest1 if is_alike else _left_out(self.second, b[:terms], self.stds[1])
+            missing = np.outer(rest1, rest2) * power * size
             if (missing > LEFT_OUT).mean() <= FEW:
                 break
         self.missing = missing
-        is_same = self.first is self.second
         self.covariance = mehler_matrix(a[:terms], b[:terms], self.rho, is_same)
 
     def finish(self, is_same: bool) -> None:
@@ -279,6 +311,9 @@ class Covariances:
         first = self.first
         second = self.second
         rho = self.rho[i, j]
+        known = self.covariance[i, j], self.missing[i, j]
+        if len(second) == 1:  # all columns are like it
+            j = np.zeros_like(j)
         means = first.mean[i], second.mean[j]
         stds = first.std[i], second.std[j]
         nothing = np.zeros(len(i))
@@ -299,9 +334,11 @@ class Covariances:
         activation: Any = self._common_activation()
         is_closed = activation is not None and activation.dual is not None
         if is_closed and len(i) <= MOST_CLOSED:
-            return dual(activation, rho, means, stds, **first.params).covariance, nothing
+            own = {**activation.parameters, **first.params}
+            arrays = {name: np.full(len(rho), value) for name, value in own.items()}
+            return closed_covariance(activation, rho, means, stds, arrays), nothing
         if len(i) > MOST_LONG:
-            return self.covariance[i, j], self.missing[i, j]
+            return known
         covariance, missing = self._long_series(i, j, rho)
         (rest,) = np.nonzero(missing > LEFT_OUT)
         most = MOST_NESTED if first.kinks.shape[1] else MOST_SMOOTH
@@ -330,15 +367,21 @@ class Covariances:
         b = second.coefficients(LONG)
         rest1 = _left_out(first, a, self.stds[0][mine])[left]
         rest2 = _left_out(second, b, self.stds[1][theirs])[right]
-        total = np.zeros(len(rho))
-        for k in range(LONG)[::-1]:
-            total = (total + a[k, left] * b[k, right]) * rho
+        total = np.empty(len(rho))
+        block = CACHED // LONG
+        for start in range(0, len(rho), block):
+            pairs = slice(start, start + block)
+            powers = np.cumprod(np.repeat(rho[None, pairs], LONG, axis=0), axis=0)
+            total[pairs] = (a[:, left[pairs]] * b[:, right[pairs]] * powers).sum(axis=0)
         return total, rest1 * rest2 * abs(rho) ** (LONG + 1)
 
 
 def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> HostArray:
     """The sum of a_k b_k^T rho^k, by Horner's rule, in blocks of rows that stay in the cache. If
-    rows and columns are the same, one half is that of the other."""
+    rows and columns are the same, one half is that of the other. One row is summed up at once."""
+    if len(rho) == 1:
+        powers = np.cumprod(np.repeat(rho, len(a), axis=0), axis=0)
+        return np.einsum("ki,kj,kj->ij", a, b, powers)
     total = np.empty(rho.shape)
     block = max(1, CACHED // max(1, rho.shape[1]))
     for start in range(0, len(rho), block):

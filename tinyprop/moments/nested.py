@@ -23,14 +23,16 @@ Smoothed: TypeAlias = Callable[[HostArray, HostArray], HostArray]
 
 NODES = 16  # of a panel
 GROWTH = 3.0  # each panel next to a kink is so much longer than the one before
-NEAR = 9.5  # standard deviations, for functions that grow like lines
+NEAR = 9.5  # standard deviations, for functions that grow little
 FAR = 37.0  # for others
+LITTLE = 1e3  # standard deviations, beside the square root of the density
 LONGEST = 3.0  # standard deviations, of a panel
 SHARPEST = 1e-9  # standard deviations: shorter features contribute less than rounding
 # two quadratures of a function that differ by less, in standard deviations, have converged
 AGREE = 1e-11
 MOST_HALVINGS = 4
 MOST_POINTS = 1 << 21  # values of a function that are held at a time
+CACHED = 1 << 13  # those of which all intermediate results stay in the cache
 # moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
 ODD = 0.0137
 SAME_KINK = 1e-6  # standard deviations between two sights of one kink, at most
@@ -48,10 +50,12 @@ def smoothed_covariance(
     in closed form; for arrays (pairs,)."""
     total = np.zeros(len(rho))
     todo = np.flatnonzero((rho != 0.0) & (stds[0] > 0.0) & (stds[1] > 0.0))
+    out_mean1 = smoothed(means[0], stds[0])
+    out_mean2 = smoothed(means[1], stds[1])
     doublings = _growths(rho, *stds)
     for count in np.unique(doublings[todo]):
         members = todo[doublings[todo] == count]
-        block = max(1, MOST_POINTS // (NODES * 4 * (int(count) + 4)))
+        block = max(1, CACHED // (NODES * 4 * (int(count) + 4)))
         for start in range(0, len(members), block):
             some = members[start : start + block]
             m1, m2, s1, s2 = (x[some, None] for x in (*means, *stds))
@@ -60,8 +64,8 @@ def smoothed_covariance(
             z, weights = gaussian_panels(edges)
             slope = r * s2
             rest = s2 * np.sqrt((1.0 - r) * (1.0 + r))
-            first = values(m1 + s1 * z) - smoothed(m1, s1)
-            second = smoothed(m2 + slope * z, rest) - smoothed(m2, s2)
+            first = values(m1 + s1 * z) - out_mean1[some, None]
+            second = smoothed(m2 + slope * z, rest) - out_mean2[some, None]
             total[some] = (weights * first * second).sum(axis=1)
     return total
 
@@ -84,7 +88,9 @@ def nested_covariance(
     count = int(_growths(np.array([rho]), np.array([s1]), np.array([s2]))[0])
     first_law = np.array([[m1]]), np.array([[s1]])
     second_law = np.array([[m2]]), np.array([[s2]])
-    edges = _outer_edges(np.array([[rho]]), *first_law, *second_law, places, FAR, count)[0]
+    grow_little = _grows_little(values, u, moments[0]) and _grows_little(values, v, moments[1])
+    end = NEAR if grow_little else FAR
+    edges = _outer_edges(np.array([[rho]]), *first_law, *second_law, places, end, count)[0]
     slope = rho * s2
     rest = s2 * math.sqrt((1.0 - rho) * (1.0 + rho))
     before = math.nan
@@ -94,7 +100,7 @@ def nested_covariance(
         keep = weights[0] > 0.0
         z, weights = z[0, keep], weights[0, keep]
         first = values(m1 + s1 * z) - mean1
-        second = _expectations(values, places, m2 + slope * z, rest, halvings) - mean2
+        second = _expectations(values, places, m2 + slope * z, rest, end, halvings) - mean2
         now = float(weights @ (first * second))
         change = abs(now - before) / (std1 * std2)
         if change <= AGREE:
@@ -107,6 +113,17 @@ def nested_covariance(
     )
     hint = "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps"
     raise ValueError(explain(got, "it must be smooth between its kinks", hint))
+
+
+def _grows_little(values: Values, law: tuple[float, float], moments: tuple[float, float]) -> bool:
+    """Whether a function's values beyond NEAR are nothing beside the density there."""
+    mean, std = law
+    out_mean, out_std = moments
+    z = np.linspace(NEAR, FAR, 100)
+    with np.errstate(all="ignore"):
+        ends = np.stack([values(mean - std * z), values(mean + std * z)])
+        grown = abs(ends - out_mean) * np.exp(-0.25 * (z * z - NEAR * NEAR))
+        return bool((grown <= LITTLE * out_std).all())
 
 
 def found_kinks(values: Values, mean: HostArray, std: HostArray) -> list[float]:
@@ -188,14 +205,19 @@ def _steps(growths: int) -> HostArray:
 
 
 def _expectations(
-    values: Values, kinks: Sequence[float], mean: HostArray, std: float, halvings: int
+    values: Values,
+    kinks: Sequence[float],
+    mean: HostArray,
+    std: float,
+    end: float,
+    halvings: int,
 ) -> HostArray:
     """E s(mean + std Z), for each mean."""
     if std == 0.0:
         return values(mean)
     scale = max(min(FEATURE / std, LONGEST), SHARPEST)
     growths = math.ceil(math.log(LONGEST / scale) / math.log(GROWTH))
-    base = np.linspace(-FAR, FAR, 1 + math.ceil(2.0 * FAR / LONGEST))
+    base = np.linspace(-end, end, 1 + math.ceil(2.0 * end / LONGEST))
     found = np.empty(len(mean))
     panels = (len(base) + len(kinks) * (2 * growths + 3)) * 2 ** (halvings - 1)
     block = max(1, MOST_POINTS // (NODES * panels))
@@ -204,7 +226,7 @@ def _expectations(
         parts = [np.broadcast_to(base, (len(at), len(base)))]
         for kink in kinks:
             parts.append((kink - at) / std + scale * _steps(growths))
-        edges = np.sort(np.clip(np.concatenate(parts, axis=1), -FAR, FAR), axis=1)
+        edges = np.sort(np.clip(np.concatenate(parts, axis=1), -end, end), axis=1)
         for _ in range(halvings - 1):
             edges = halved(edges)
         z, weights = gaussian_panels(edges)

@@ -155,8 +155,10 @@ def between_kinks(mean: Tensor, std: Tensor, kinks: Sequence[float], panels: int
 
 
 def root(x: Tensor) -> Tensor:
-    """The square root of x >= 0; its slope at 0 is taken as 0."""
-    return F.where(x == 0, 0.0, F.sqrt(F.where(x == 0, 1.0, x)))
+    """The square root of x >= 0, which rounding may have made negative; its slope at 0 is taken as
+    0."""
+    is_zero = x <= 0
+    return F.where(is_zero, 0.0, F.sqrt(F.where(is_zero, 1.0, x)))
 
 
 def outer(x: Tensor) -> Tensor:

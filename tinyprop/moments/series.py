@@ -1,4 +1,7 @@
-"""Hermite series of functions of Gaussian numbers, and covariances by Mehler's formula.
+"""Covariances of smooth functions of Gaussian numbers, to rounding, by Mehler's formula.
+
+It is for pairs of numbers with any mean and std (`dual`). The units of a layer, with the same
+function and all pairs of them, are in many.py; a dozen terms at a fixed cost in hermite.py.
 
 With a_k = E[s(m + std Z) h_k(Z)], h_k = He_k / sqrt(k!), the covariance of s(U) and s(V) is the sum
 of a_k b_k rho^k over k >= 1. The squares of all a_k add up to the variance, so what is known of the
@@ -15,11 +18,13 @@ and difference.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 
 from ..engine.arrays import HostArray
+from .hermite import polynomials
 
 Values: TypeAlias = Callable[[HostArray], HostArray]  # a function of each number
 
@@ -123,20 +128,13 @@ class Series:
             values = units.values(units.mean[some, None] + units.std[some, None] * self.z)
             values = (values - units.out_mean[some, None]) * root
             self.deviations[start : start + block] = values
-        self.before = root  # the last two Hermite functions
-        self.here = self.z * root
+        self.functions = polynomials(self.z, root)
         self.coefficients = np.empty((0, len(which)))  # a_1, a_2, ... in front
 
     def extend(self, terms: int) -> None:
-        """Compute coefficients up to this one, by the recurrence of h_k(z), each times the root of
-        the weights."""
-        known = len(self.coefficients)
-        functions = np.empty((terms - known, len(self.z)))
-        for k in range(known + 1, terms + 1):
-            functions[k - known - 1] = self.here
-            following = (self.z * self.here - math.sqrt(k) * self.before) / math.sqrt(k + 1.0)
-            self.before, self.here = self.here, following
-        self.coefficients = np.concatenate([self.coefficients, functions @ self.deviations.T])
+        """Compute coefficients up to this one."""
+        following = np.stack(list(islice(self.functions, terms - len(self.coefficients))))
+        self.coefficients = np.concatenate([self.coefficients, following @ self.deviations.T])
 
     def left_out(self) -> HostArray:
         """What the coefficients so far leave of each variance; at least its rounding."""

@@ -1,4 +1,24 @@
-"""The moments of a Gaussian vector that is divided by its root mean square."""
+"""The moments of a Gaussian vector that is divided by its root mean square.
+
+Let u be a Gaussian vector of n numbers, and y = u / sqrt(mean(u^2) + eps) = sqrt(n) u / sqrt(r),
+with r = |u|^2 + n eps. Division is replaced by an integral over exponentials:
+
+    1 / r       = integral of exp(-t r) over t > 0,
+    1 / sqrt(r) = integral of exp(-t r) / sqrt(pi t) over t > 0.
+
+Under the weight exp(-t |u|^2), a Gaussian stays one. In the basis of the eigenvectors of its
+covariance, with the eigenvalues l and the mean v, let M = 1 / (1 + 2 t l). Then
+
+    E exp(-t |u|^2) = w, with log w = 1/2 sum(log M) - t sum(M v^2),
+
+and under the weight, the mean of u is M v and its variances are M l. So
+
+    E y       = sqrt(n) times the integral of exp(-t n eps) w M v / sqrt(pi t),
+    E y y^T   = n times the integral of exp(-t n eps) w (diag(M l) + M v (M v)^T),
+    E dy / du = the derivative of E y in the mean v.
+
+The integrals are sums over equal steps of ln t, by the trapezoidal rule.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +27,18 @@ import numpy as np
 
 from ..engine.arrays import HostArray
 
-FINE = 0.0625  # of x where ln t = pi/2 sinh(x), for integrals over two such numbers
+# Integrals over one norm
+STEP = 0.2  # of ln t; the error of the trapezoidal rule falls like exp(-pi^2 / STEP)
+LAST = 80.0  # of |ln t|: exp(-80 / 2) is below rounding
+# Integrals over two norms, where ln t = pi/2 sinh(x): fewer nodes
+FINE = 0.0625  # of x
 WIDEST = 4.375  # of |x|, which is ln t = 62
 NEGLIGIBLE = 1e-14  # of the covariance, in units of its largest eigenvalue
-STEP = 0.2  # of ln t; the error of the trapezoidal rule falls like exp(-pi^2 / STEP)
 TINY = 1e-300  # a mean square of 0 is taken as this in denominators
-LAST = 80.0  # of |ln t|: exp(-80 / 2) is below rounding
+# A vector whose variance is less than this, in units of its squared mean, is divided as a linear
+# function would: there, that is as good as what rounding leaves of E y y^T - E y E y^T.
+NARROW = 1e-7
+ROUNDING = 2e-14  # of the mean square of y
 
 
 @dataclass(frozen=True)
@@ -22,55 +48,75 @@ class OnSphere:
     mean: HostArray  # (n,)
     covariance: HostArray  # (n, n)
     jacobian: HostArray  # (n, n)
+    error: float = 0.0  # of the covariance, relative to its trace
+    is_narrow: bool = False  # whether u varies so little that y is a linear function of it
 
 
 def on_sphere(mean: HostArray, covariance: HostArray, eps: float = 0.0) -> OnSphere:
     """For u ~ N(mean, covariance).
-
-    1 / r is the integral of exp(-t r) over t > 0, and 1 / sqrt(r) that of exp(-t r) / sqrt(pi t).
-    Under the weight exp(-t |u|^2), u is Gaussian again. In the basis of the eigenvectors of the
-    covariance, with its eigenvalues l, the mean v and M = 1 / (1 + 2 t l), its mean is M v and its
-    variances are l M; the weight itself has the mean sqrt(prod M) exp(-t sum(M v^2)). All
-    integrals are sums over ln t.
 
     >>> found = on_sphere(np.zeros(4), np.diag([1.0, 1.0, 1.0, 1.0]))
     >>> found.covariance.diagonal().round(12), found.mean
     (array([1., 1., 1., 1.]), array([0., 0., 0., 0.]))
     """
     n = len(mean)
-    total = float(covariance.trace() + mean @ mean + n * eps)
+    variance = max(float(covariance.trace()), 0.0)
+    square_of_mean = float(mean @ mean)
+    total = float(covariance.trace() + mean @ mean + n * eps)  # E r
     if total <= 0.0:
-        return OnSphere(np.zeros(n), np.zeros((n, n)), np.zeros((n, n)))
+        nothing = np.zeros((n, n))
+        return OnSphere(np.zeros(n), nothing, nothing)
+
+    # in the basis of the eigenvectors, in units of the root of `total`; t in units of 1 / total
     values, vectors = np.linalg.eigh(covariance)
     lam = np.maximum(values, 0.0) / total
     v = vectors.T @ mean / math.sqrt(total)
-    s = np.arange(-LAST, LAST + STEP, STEP)
-    t = np.exp(s)[:, None]  # in units of 1 / total
-    m = 1.0 / (1.0 + 2.0 * t * lam)  # (nodes, n)
-    logs = 0.5 * np.log(m).sum(axis=1) - t[:, 0] * ((m * v * v).sum(axis=1) + n * eps / total)
-    # dt = t ds; and dt / sqrt(t)
-    full = STEP * np.exp(logs + s)
-    half = STEP * np.exp(logs + 0.5 * s) / math.sqrt(math.pi)
-    moved = m * v
-    square = n * (np.diag(full @ (lam * m)) + (moved.T * full) @ moved)
-    out_mean = math.sqrt(n) * (half @ moved)
-    bent = (moved.T * (2.0 * t[:, 0] * half)) @ moved
-    slope = math.sqrt(n / total) * (np.diag(half @ m) - bent)
-    rest = square - np.outer(out_mean, out_mean)
-    return OnSphere(vectors @ out_mean, vectors @ rest @ vectors.T, vectors @ slope @ vectors.T)
+    log_t = np.arange(-LAST, LAST + STEP, STEP)
+    t = np.exp(log_t)
+    m = _shrinkage(t, lam)  # (nodes, n)
+    log_weights = _log_weights(m, v, t, n * eps / total)
+    # dt = t d(ln t)
+    for_inverse = STEP * np.exp(log_weights + log_t)
+    for_root = STEP * np.exp(log_weights + 0.5 * log_t) / math.sqrt(math.pi)
+
+    means = m * v
+    new_mean = math.sqrt(n) * (for_root @ means)
+    through_weights = (means.T * (2.0 * t * for_root)) @ means
+    slope = math.sqrt(n / total) * (np.diag(for_root @ m) - through_weights)
+    jacobian = vectors @ slope @ vectors.T
+    if variance < NARROW * square_of_mean:
+        as_line = jacobian @ covariance @ jacobian.T
+        error = 4.0 * variance / total
+        return OnSphere(vectors @ new_mean, as_line, jacobian, error, is_narrow=True)
+
+    of_variances = np.diag(for_inverse @ (lam * m))
+    of_means = (means.T * for_inverse) @ means
+    rest = n * (of_variances + of_means) - np.outer(new_mean, new_mean)
+    error = ROUNDING * n / float(rest.trace()) if square_of_mean else ROUNDING
+    return OnSphere(vectors @ new_mean, vectors @ rest @ vectors.T, jacobian, error)
+
+
+def _shrinkage(t: HostArray, lam: HostArray) -> HostArray:
+    """M = 1 / (1 + 2 t l), for each node and each variance l (..., n): (..., nodes, n)."""
+    return 1.0 / (1.0 + 2.0 * t[:, None] * lam[..., None, :])
+
+
+def _log_weights(m: HostArray, v: HostArray, t: HostArray, shift: float | HostArray) -> HostArray:
+    """The log of exp(-t shift) w: (..., nodes), for M (..., nodes, n) and means v of its last
+    axis."""
+    exponent = (m * v * v).sum(axis=-1) + shift
+    return 0.5 * np.log(m).sum(axis=-1) - t * exponent
 
 
 def between_spheres(
     mean: HostArray, covariance: HostArray, first: int, eps: float = 0.0
 ) -> HostArray:
-    """E[y_a y_b^T] for u ~ N(mean, covariance) whose first values and the others are each divided
-    by a root mean square of their own.
+    """E[y_a y_b^T] for u ~ N(mean, covariance) whose first values, u_a, and the others, u_b, are
+    each divided by a root mean square of their own.
 
-    Under the weight exp(-t |u_a|^2), u is Gaussian again. There, E[u_a y_b^T] follows from the mean
-    of y_b and its mean Jacobian (Stein's lemma), which are integrals like those of `on_sphere`. So
-    the products are sums over ln t of sums over another one.
-
-    u = offset + A z with independent z: so nothing cancels where u_a determines u_b.
+    Under the weight exp(-t |u_a|^2), u is Gaussian again. There, E[u_a y_b^T] = E[u_a] E[y_b]^T +
+    Cov(u_a, u_b) E[dy_b / du_b]^T (Stein's lemma), and both expectations of y_b are integrals like
+    those of `on_sphere`. So the products are sums over ln t of sums over another one.
 
     >>> between_spheres(np.zeros(4), np.kron(np.ones((2, 2)), np.eye(2)), 2).round(9)
     array([[1., 0.],
@@ -81,39 +127,63 @@ def between_spheres(
     totals = float(squares[:first].sum()), float(squares[first:].sum())
     if min(totals) <= 0.0:
         return np.zeros(counts)
-    values, vectors = np.linalg.eigh(covariance)
-    keep = values > NEGLIGIBLE * values[-1]
-    factor = vectors[:, keep] * np.sqrt(values[keep])  # (n, k)
-    start = (vectors[:, keep].T @ mean) / np.sqrt(values[keep])  # (k,)
-    offset = mean - factor @ start
-    # one basis for u_a and one for z, in which A is diagonal
-    left, sizes, right = np.linalg.svd(factor[:first] / math.sqrt(totals[0]))
-    bent = np.zeros(len(right))
-    bent[: len(sizes)] = sizes
-    flat = np.zeros(first)
-    flat[: len(sizes)] = sizes
+    sources = Sources.of(mean, covariance)
+
+    # one basis for u_a and one for z, in which u_a = A z has a diagonal A
+    left, sizes, right = np.linalg.svd(sources.factor[:first] / math.sqrt(totals[0]))
+    size_of_z = _padded(sizes, len(right))
+    size_of_u = _padded(sizes, first)
     x = np.arange(-WIDEST, WIDEST + FINE, FINE)
-    log = 0.5 * math.pi * np.sinh(x)
-    t = np.exp(log)[:, None]  # in units of 1 / total
-    half = FINE * 0.5 * math.pi * np.cosh(x) * np.exp(0.5 * log) / math.sqrt(math.pi)
-    m = 1.0 / (1.0 + 2.0 * t * bent**2)  # (nodes, k): the variances of z
-    of_u = 1.0 / (1.0 + 2.0 * t * flat**2)
+    log_t = 0.5 * math.pi * np.sinh(x)
+    t = np.exp(log_t)  # in units of 1 / total
+    step = FINE * 0.5 * math.pi * np.cosh(x)
+    half = step * np.exp(0.5 * log_t) / math.sqrt(math.pi)  # dt / sqrt(pi t)
+    m = _shrinkage(t, size_of_z**2)  # (nodes, k): the variances of z
     v = left.T @ mean[:first] / math.sqrt(totals[0])
-    logs = 0.5 * np.log(of_u).sum(axis=1)
-    logs -= t[:, 0] * ((of_u * v * v).sum(axis=1) + counts[0] * eps / totals[0])
-    weights = half * np.exp(logs)
-    # z in the basis of `right`
-    factor = factor @ right.T
-    pull = factor[:first].T @ offset[:first] / totals[0]
-    z = m * (right @ start - 2.0 * t * pull)
-    means = offset + z @ factor.T  # (nodes, n)
+    shift = counts[0] * eps / totals[0]
+    log_weights = _log_weights(_shrinkage(t, size_of_u**2), v, t, shift)
+    weights = half * np.exp(log_weights)
+
+    # under each weight, z and u
+    factor = sources.factor @ right.T
+    pull = factor[:first].T @ sources.offset[:first] / totals[0]
+    z = m * (right @ sources.start - 2.0 * t[:, None] * pull)
+    means = sources.offset + z @ factor.T  # (nodes, n)
     roots = factor[first:] * np.sqrt(m)[:, None]  # (nodes, n_b, k)
-    y_mean, jacobian = _mean_and_jacobian(means[:, first:], roots, counts[1] * eps, half, t[:, 0])
+    y_mean, jacobian = _mean_and_jacobian(means[:, first:], roots, counts[1] * eps, half, t)
+
     common = (factor[:first] * m[:, None]) @ factor[first:].T  # (nodes, n_a, n_b)
     products = means[:, :first, None] * y_mean[:, None]
     products += common @ jacobian.swapaxes(1, 2)
     total: HostArray = np.tensordot(weights, products, 1)
     return total * math.sqrt(counts[0] / totals[0])
+
+
+@dataclass(frozen=True)
+class Sources:
+    """u = offset + factor z with independent z ~ N(start, 1): so nothing cancels where some of u
+    determine the others."""
+
+    offset: HostArray  # (n,)
+    factor: HostArray  # (n, k)
+    start: HostArray  # (k,)
+
+    @classmethod
+    def of(cls, mean: HostArray, covariance: HostArray) -> "Sources":
+        """One source for each eigenvalue that is not negligible."""
+        values, vectors = np.linalg.eigh(covariance)
+        keep = values > NEGLIGIBLE * values[-1]
+        size = np.sqrt(values[keep])
+        factor = vectors[:, keep] * size
+        start = (vectors[:, keep].T @ mean) / size
+        return cls(mean - factor @ start, factor, start)
+
+
+def _padded(x: HostArray, count: int) -> HostArray:
+    """With zeros at the end."""
+    padded = np.zeros(count)
+    padded[: len(x)] = x
+    return padded
 
 
 def _mean_and_jacobian(
@@ -122,22 +192,28 @@ def _mean_and_jacobian(
     """Those of y = sqrt(n) u / sqrt(|u|^2 + shift) for each u ~ N(mean, root root^T), as in
     `on_sphere`."""
     n = means.shape[1]
-    matrices = roots @ roots.swapaxes(1, 2)
-    totals = np.trace(matrices, axis1=1, axis2=2) + (means * means).sum(axis=1) + shift
-    totals = np.maximum(totals, TINY)
-    values, vectors = np.linalg.eigh(matrices)
+    covariances = roots @ roots.swapaxes(1, 2)
+    variance = np.trace(covariances, axis1=1, axis2=2)
+    square_of_mean = (means * means).sum(axis=1)
+    totals = np.maximum(variance + square_of_mean + shift, TINY)
+    values, vectors = np.linalg.eigh(covariances)
+    to_axes = vectors.swapaxes(1, 2)
     lam = np.maximum(values, 0.0) / totals[:, None]
-    v = (vectors.swapaxes(1, 2) @ means[:, :, None])[:, :, 0] / np.sqrt(totals)[:, None]
-    m = 1.0 / (1.0 + 2.0 * t[:, None] * lam[:, None])  # (each, nodes, n)
+    v = _each(to_axes, means) / np.sqrt(totals)[:, None]
+    m = _shrinkage(t, lam)  # (each, nodes, n)
+    log_weights = _log_weights(m, v[:, None], t, (shift / totals)[:, None])
+    weights = half * np.exp(log_weights)  # (each, nodes)
+
     moved = m * v[:, None]
-    logs = 0.5 * np.log(m).sum(axis=2)
-    logs -= t * ((moved * v[:, None]).sum(axis=2) + (shift / totals)[:, None])
-    weights = half * np.exp(logs)  # (each, nodes)
-    out_mean = math.sqrt(n) * (weights[:, None] @ moved)[:, 0]
-    bent = (moved.swapaxes(1, 2) * (2.0 * t * weights)[:, None]) @ moved
-    slope = -bent
-    each = np.arange(n)
-    slope[:, each, each] += (weights[:, None] @ m)[:, 0]
+    new_mean = math.sqrt(n) * (weights[:, None] @ moved)[:, 0]
+    through_weights = moved.swapaxes(1, 2) * (2.0 * t * weights)[:, None]
+    slope = -(through_weights @ moved)
+    diagonal = np.arange(n)
+    slope[:, diagonal, diagonal] += (weights[:, None] @ m)[:, 0]
     slope *= np.sqrt(n / totals)[:, None, None]
-    back = vectors.swapaxes(1, 2)
-    return (vectors @ out_mean[:, :, None])[:, :, 0], vectors @ slope @ back
+    return _each(vectors, new_mean), vectors @ slope @ to_axes
+
+
+def _each(matrices: HostArray, vectors: HostArray) -> HostArray:
+    """Each matrix times its vector."""
+    return (matrices @ vectors[:, :, None])[:, :, 0]

@@ -87,3 +87,17 @@ def test_a_file_that_cannot_be_imported(path):
     path.write_text("1 / 0")
     with pytest.raises(ImportError, match="which raises ZeroDivisionError"):
         from_file(f"{path}:double")
+    path.write_text("raise SystemExit(0)")
+    with pytest.raises(ImportError, match=r"which raises SystemExit: 0[\s\S]*if __name__"):
+        from_file(f"{path}:double")
+
+
+def test_a_module_beside_the_file(path):
+    """Its folder may be put on the path; it is not by itself, as two folders may have a helper."""
+    (path.parent / "my_helper_of_a_test.py").write_text("")
+    path.write_text("import my_helper_of_a_test")
+    with pytest.raises(ImportError, match=f"try:  PYTHONPATH={path.parent}"):
+        from_file(f"{path}:double")
+    path.write_text("import my_helper_of_no_test")
+    with pytest.raises(ImportError, match=f"try:  python {path}"):
+        from_file(f"{path}:double")

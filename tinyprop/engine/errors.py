@@ -15,6 +15,42 @@ def explain(got: str, rule: str, hint: str) -> str:
     return f"got:  {got}\nrule: {rule}\ntry:  {hint}"
 
 
+def parts_of(error: BaseException) -> tuple[str, str, str] | None:
+    """The three parts of a message that has them.
+
+    >>> parts_of(ValueError(explain("3 samples", "at least 4", "4")))
+    ('3 samples', 'at least 4', '4')
+    """
+    lines = str(error).splitlines()
+    if [line[:6] for line in lines] != ["got:  ", "rule: ", "try:  "]:
+        return None
+    got, rule, hint = (line[6:] for line in lines)
+    return got, rule, hint
+
+
+def name_place(error: Exception, place: str) -> None:
+    """Say in the first part of an error's message where it happened. An error that does not have
+    the three parts stays as it is.
+
+    >>> error = ValueError(explain("std = -1", "std >= 0", "std=1.0"))
+    >>> name_place(error, "the layer 2 ReLU")
+    >>> print(error)
+    got:  std = -1, at the layer 2 ReLU
+    rule: std >= 0
+    try:  std=1.0
+    >>> other = ValueError("math domain error")
+    >>> name_place(other, "the layer 2 ReLU")
+    >>> print(other)
+    math domain error
+    """
+    if isinstance(error, Explained):
+        got, *others = error.args
+        error.args = (f"{got}, at {place}", *others)
+    elif parts := parts_of(error):
+        got, rule, hint = parts
+        error.args = (explain(f"{got}, at {place}", rule, hint),)
+
+
 class Explained(Exception):
     """An error made of the three parts: ShapeError(got, rule, hint)."""
 

@@ -77,9 +77,11 @@ def expose(array: Array, uses: Uses) -> None:
 def release(array: Array) -> None:
     """Make this memory writeable again if nothing uses it any more."""
     owner = owner_of(array)
+    if id(owner) not in _frozen:
+        return
     with _lock:
         memory = _frozen.get(id(owner))
-        if memory is None:
+        if memory is None:  # another thread was faster
             return
         memory.users = [uses for uses in memory.users if uses]
         if memory.users:

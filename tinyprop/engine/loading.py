@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .context import context, current
-from .errors import Explained, UnknownNameError, close_names, explain
+from .errors import UnknownNameError, close_names, explain, parts_of
 
 FINGERPRINT_LENGTH = 16  # hexadecimal digits: 64 bits
 REFERENCE = re.compile(r"(?P<path>.+\.py):(?P<name>[\w-]+)(#(?P<fingerprint>[0-9a-f]{16}))?")
@@ -246,11 +246,23 @@ def _execute(path: Path, text: str, content: str) -> ModuleType:
             spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name], _modules[name]
-        if not isinstance(error, Exception):
+        if not isinstance(error, (Exception, SystemExit)):
             raise  # an interrupt
         reason, rule, hint = str(error), "the file can be imported", f"python {path}"
-        if isinstance(error, Explained):
-            reason, rule, hint = error.args
+        parts = parts_of(error)
+        if parts is not None:
+            reason, rule, hint = parts
+        elif isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name):
+            rule = f"the folder of {error.name!r} is on Python's path, as other modules are"
+            hint = f"PYTHONPATH={path.parent}"
+        elif isinstance(error, SystemExit):
+            hint = "if __name__ == '__main__': before what a script does"
         got = f"{text}, which raises {type(error).__name__}: {reason}"
         raise ImportError(explain(got, rule, hint)) from error
     return module
+
+
+def _is_beside(path: Path, name: str | None) -> bool:
+    """Whether a module lies in the folder of a file."""
+    beside = path.parent / (name or "").partition(".")[0]
+    return beside.is_dir() or beside.with_suffix(".py").is_file()

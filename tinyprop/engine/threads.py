@@ -78,6 +78,8 @@ def map_each(work: Callable[[T], R], blocks: Sequence[T]) -> list[R]:
     >>> map_each(abs, [-1, 2])
     [1, 2]
     """
+    if len(blocks) == 1:
+        return [work(blocks[0])]
     results: list[Any] = [None] * len(blocks)
 
     def keep(number: int) -> None:

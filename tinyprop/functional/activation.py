@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -101,7 +102,7 @@ class Activation:
             return x.answer(self, (x,), values)
         return self.function(x, **values)
 
-    @property
+    @cached_property
     def options(self) -> list[str] | None:
         """The arguments of the function besides its input, parameters or not; None if it takes
         any."""

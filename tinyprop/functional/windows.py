@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from operator import index as as_int
 from typing import Any, NamedTuple
 
-from ..engine.arrays import Array, array_module
+from ..engine.arrays import Array, array_module, strided_view
 from ..engine.errors import ShapeError
 from ..engine.sums import wide
 
@@ -79,17 +79,17 @@ class Window(NamedTuple):
         n, h, w, c = x.shape
         down = placement(self, 0, h)
         across = placement(self, 1, w)
-        xp = array_module(x)
         if (down.padded, across.padded) != (h, w):
-            x = self._padded(x, (n, down.padded, across.padded, c), border, xp)
+            x = self._padded(x, (n, down.padded, across.padded, c), border)
         to_n, to_h, to_w, to_c = x.strides
         (sh, sw), (dh, dw) = self.stride, self.dilation
         shape = (n, down.places, across.places, *self.kernel, c)
         strides = (to_n, sh * to_h, sw * to_w, dh * to_h, dw * to_w, to_c)
-        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+        return strided_view(x, shape, strides)
 
-    def _padded(self, x: Array, shape: Shape, border: float, xp: Any) -> Array:
+    def _padded(self, x: Array, shape: Shape, border: float) -> Array:
         """Images (N, H, W, C) with a border, as an array of that shape."""
+        xp = array_module(x)
         (ph, pw), (_, h, w, _) = self.padding, x.shape
         # zeros come from the operating system without being written
         out = xp.full(shape, border, x.dtype) if border else xp.zeros(shape, x.dtype)

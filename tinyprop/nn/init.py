@@ -51,6 +51,21 @@ def fill(layer: Target, init: str, source: Any) -> Target:
     return layer
 
 
+def row_square(init: str, source: Any, shape: tuple[int, ...]) -> float:
+    """The mean squared length of the rows of weights (outputs, inputs, ...) that `fill` draws.
+
+    >>> round(row_square("he", "relu", (3, 4)), 6), round(row_square("glorot", "relu", (3, 4)), 6)
+    (2.0, 1.142857)
+    """
+    outputs = shape[0]
+    inputs = math.prod(shape[1:])
+    if init == "he":
+        return gain(source) ** 2
+    if init == "orthogonal":
+        return gain(source) ** 2 * min(1.0, inputs / outputs)
+    return 1.0 if init == "lecun" else 2.0 * inputs / (inputs + outputs)
+
+
 def weights(target: Tensor | Module) -> Iterator[Tensor]:
     """The tensor itself, or the weights of the layers in a module, in order."""
     if isinstance(target, Tensor):

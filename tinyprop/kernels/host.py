@@ -1,5 +1,8 @@
 """Faster ways on the host: blocks that stay in the cache from the first step to the last, and fewer
-passes."""
+passes.
+
+Each docstring says what a kernel computes, and what it gains: the processor's milliseconds of the
+rule > of the kernel, on one thread. What a whole step gains is in benchmarks/OVERRIDES.md."""
 
 import math
 from collections.abc import Callable
@@ -106,6 +109,8 @@ def _blockwise(op: Convolution, x: HostArray, w: HostArray) -> HostArray:
 
 @override(Convolve.forward, on="numpy")
 def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
+    """columns(x) @ filter_matrix(w), by blocks of images. 1.05 > 0.72 ms for 16 filters of 3x3 on
+    16 images of 16x32x32."""
     return _blockwise(op, x, w)
 
 
@@ -113,7 +118,8 @@ def blockwise(op: Convolve, x: HostArray, w: HostArray) -> Any:
 def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> Any:
     """If the output is as large as the input, the gradient is the convolution of g with the filters
     turned around: gathering pixels into rows is cheaper than scattering them, unless g has many
-    more channels."""
+    more channels. Otherwise the rule, by blocks. 2.6 > 0.8 ms for 16 filters of 3x3 on 16 images of
+    16x32x32."""
     o, c, _, _ = op.filters
     same_size = op.window.stride == (1, 1) and g.shape[2:] == op.image[2:]
     # an infinite weight would meet the padding of g, and infinity times 0 is NaN
@@ -130,7 +136,8 @@ def blockwise_input_gradient(op: InputGradient, g: HostArray, w: HostArray) -> A
 
 @override(FilterGradient.forward, on="numpy")
 def blockwise_filter_gradient(op: FilterGradient, x: HostArray, g: HostArray) -> Any:
-    """columns(x).T @ g, by blocks of images, in strips if there are few channels."""
+    """columns(x).T @ g, by blocks of images, in strips if there are few channels. 1.5 > 0.8 ms for
+    16 filters of 3x3 on 16 images of 16x32x32."""
     o, c, kh, kw = op.filters
     strip = _strip(op.window, op.image, o)
     window = strip or op.window
@@ -196,8 +203,9 @@ def _minus_count(offset: KernelOffset) -> int:
 
 @override(MaxPool.forward, on="numpy")
 def max_pool(op: MaxPool, x: HostArray) -> Any:
-    """Rows first, then columns. Where a graph is recorded, the number of each window's first
-    maximum is saved."""
+    """The maximum of each window: of rows first, then of columns. Where a graph is recorded, the
+    number of each window's first maximum is saved. 2.6 > 0.7 ms for windows of 3x3 on 16 images of
+    40x32x32."""
     kh, kw = op.window.kernel
     if kh * kw > UNKNOWN:
         return NotImplemented
@@ -267,6 +275,8 @@ def _first_maxima(
 
 @override(MaxPool.backward, on="numpy")
 def max_pool_gradient(op: MaxPool, g: HostArray, x: HostArray, out: HostArray) -> Any:
+    """g added where each window has its first maximum: np.add.at(zeros, winners, g). 6.2 > 0.4 ms
+    for windows of 3x3 on 16 images of 40x32x32."""
     if "numbers" not in op.cache:
         return NotImplemented
     n, c, h, w = x.shape
@@ -390,7 +400,7 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
 @override(AveragePool.backward, on="numpy")
 def average_pool_gradient(op: AveragePool, g: HostArray) -> Any:
     """down.T @ g @ across for each channel: two products. Every pixel of one window on the whole
-    image gets the same."""
+    image gets the same. 0.37 > 0.08 ms for windows of 3x3 on 50 images of 19x16x16."""
     if not _adds_few(op.window, g):
         return NotImplemented
     n, c, rows, _ = g.shape
@@ -445,6 +455,7 @@ def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
 
 @override(ReLU.backward, on="numpy")
 def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
+    """np.where(out != 0, g, 0), mostly as a product. 3.1 > 0.3 ms for 16 images of 48x32x32."""
     g_x = np.empty_like(g)
 
     if not g.ndim:
@@ -459,8 +470,9 @@ def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
 
 @override(NormalizedReLU.forward, on="numpy")
 def normalized_relu(op: NormalizedReLU, u: HostArray, beta: Any, c1: Any, c2: Any) -> Any:
-    """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory. A few elements are left to
-    the rule, which makes no rows: 18 > 9 us for 20 samples of 16 units."""
+    """max(u / c1 + (beta - c2) / c1, -c2 / c1), in one pass over memory: 0.9 > 0.2 ms for 50 images
+    of 19x32x32. A few elements are left to the rule, which makes no rows: 9 us instead of 18 for 20
+    samples of 16 units."""
     if u.size < WORTH_ROWS:
         return NotImplemented
     if not _fit(u, beta, c1, c2) or not _is_positive(c1):  # a negative one turns max into min
@@ -493,7 +505,7 @@ def normalized_relu_gradient(
     op: NormalizedReLU, g: HostArray, c1: Any, c2: Any, out: HostArray
 ) -> Any:
     """where(out == off, 0, g) / c1 and its sum over all but the channels, by blocks. The sums also
-    tell whether a product with 0 has met infinity."""
+    tell whether a product with 0 has met infinity. 5.2 > 0.45 ms for 50 images of 19x32x32."""
     if not _fit(out, c1, c2) or g.dtype != out.dtype or g.dtype.itemsize < 4:
         return NotImplemented
     _, _, c1_node, c2_node = op.parents or (None,) * 4
@@ -506,28 +518,30 @@ def normalized_relu_gradient(
     off = _number_or_row(op.when_off(out, c1, c2), g, c)  # comparing with a number is faster
 
     def differentiate(block: slice) -> HostArray:
-        """The sums for beta, c1 and c2."""
+        """The sums for beta, and for c1 and c2 if they learn."""
         part = g_u[block]
-        sums = np.zeros((3, c))
+        sums = []
         if constants_learn:
             np.multiply(g[block], out[block], out=part)
-            sums[1] = _wide_sum(_group_sums(part), c)
-            sums[2] = _wide_sum(_group_sums(g[block]), c)
+            sums = [_wide_sum(_group_sums(part), c), _wide_sum(_group_sums(g[block]), c)]
         is_on = out[block] != off  # NaN passes its gradient, too
         with np.errstate(invalid="ignore", over="ignore"):
             np.multiply(g[block], is_on, out=part)
             part *= scale
-            sums[0] = _wide_sum(_group_sums(part), c)
-        if not np.isfinite(sums[0]).all():
+            of_beta = _wide_sum(_group_sums(part), c)
+        if not np.isfinite(of_beta).all():
             part[...] = np.where(is_on, g[block], 0.0)
             part *= scale
-            sums[0] = _wide_sum(_group_sums(part), c)
-        return sums
+            of_beta = _wide_sum(_group_sums(part), c)
+        return np.array([of_beta, *sums])
 
     sums = pairwise_sum(map_each(differentiate, blocks(g, PIXELS_AT_ONCE)))
-    of_beta, of_c1, of_c2 = sums.astype(g.dtype)
+    of_beta, *of_constants = sums.astype(g.dtype)
     g_u = channels_first(g_u.reshape(shape))
-    return g_u, of_beta, lambda: -of_c1 / c1, lambda: -of_c2 / c1
+    if not constants_learn:
+        return g_u, of_beta, None, None
+    of_c1, of_c2 = of_constants
+    return g_u, of_beta, -of_c1 / c1, -of_c2 / c1
 
 
 def _number_or_row(values: Any, rows: HostArray, channels: int) -> Any:
@@ -548,9 +562,9 @@ def _long_rows(x: HostArray) -> HostArray:
 
 def _group_sums(x: HostArray) -> HostArray:
     """The sums of groups of rows, each by a product with ones, which is fast: (groups, C). A few
-    numbers are added in float64."""
+    numbers are left to `_wide_sum`, which adds them in float64."""
     if x.size < WORTH_A_PRODUCT:
-        return x.sum(axis=0, keepdims=True, dtype=float64)
+        return x
     rows, columns = x.shape
     if rows <= GROUP:
         return np.matmul(_ones(rows, x.dtype), x)[None]
@@ -581,7 +595,8 @@ def _filled(count: int, value: float, dtype: Any) -> HostArray:
 def total_of_rows(
     x: HostArray, axes: Any = None, keepdims: bool = False, dtype: Any = None, divisor: Any = None
 ) -> Any:
-    """Where the axes that stay come last in memory, as for the gradient of a bias."""
+    """x.sum(axes) in float64, where the axes that stay come last in memory, as for the gradient of
+    a bias: a step of width 0.25 with biases and 16 images takes 0.94 of its time."""
     if x.dtype != float32 or x.size < WORTH_A_PRODUCT or axes is None:
         return NotImplemented
     if dtype is not None and dtype != x.dtype:  # groups of rows are added in float32
@@ -661,7 +676,8 @@ def _tiled(values: Any, rows: HostArray, channels: int) -> HostArray:
 @override(BatchNorm.backward, on="numpy")
 def batch_norm_gradient(op: BatchNorm, g: HostArray, x: HostArray, weight: HostArray) -> Any:
     """scale * (g - mean(g) - normal * mean(g * normal)), with normal = (x - mean) / sqrt(var + eps)
-    and scale = weight / sqrt(var + eps); and the sums of g * normal and of g."""
+    and scale = weight / sqrt(var + eps); and the sums of g * normal and of g. 2.3 > 0.9 ms for 16
+    images of 48x32x32."""
     if "statistics" not in op.cache:
         return NotImplemented
     center, rest, inverse = op.cache["statistics"]

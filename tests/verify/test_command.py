@@ -24,6 +24,7 @@ CASE = [
     "claimed",
     "exact",
     "estimate",
+    "half_width",
     "standard_error",
     "samples",
     "judged",
@@ -193,6 +194,9 @@ def test_explain_derives_and_draws(capsys, tmp_path):
 def test_figures(name):
     drawing = FIGURES[name][0](Sampler(seed=1))
     json.dumps(drawing.data)
+    words = drawing.described()
+    assert all(name in words for name in drawing.data)
+    assert drawing.right.get_title("left") in words
     figure = drawing.figure
     canvas = FigureCanvasAgg(figure)
     canvas.draw()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyprop.verify import Sampler, Tally
+import tinyprop as tp
+from tinyprop.verify import Sampler, Tally, each
 from tinyprop.verify.monte_carlo import TASK
 
 
@@ -174,3 +175,31 @@ def test_a_failing_draw_is_heard_of():
 
     with pytest.raises(RuntimeError, match="no samples today"):
         Sampler().tally("x", draw, samples=10 * TASK)
+
+
+def test_samples_stay_as_they_are():
+    """A draw may return what it goes on to use."""
+    data = np.arange(1000.0)
+    tally = Sampler().tally("data", lambda random, count: data[:count], 5000, block=1000)
+    assert tally.mean().mean == pytest.approx(499.5)
+    assert data[0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint32, np.float16])
+def test_samples_of_any_real_dtype(dtype):
+    whole = np.random.default_rng(0).integers(2, size=5000)
+    assert Tally.of(whole.astype(dtype)).mean() == Tally.of(whole.astype(float)).mean()
+    large = Tally.of(np.full(5000, 100).astype(dtype) if dtype is not bool else whole == whole)
+    assert large.mean().mean == (1.0 if dtype is bool else 100.0)
+
+
+def test_samples_that_are_no_numbers_are_refused():
+    for wrong in (1j * np.ones(3), np.array(["a"] * 3), np.array([None] * 3)):
+        with pytest.raises(tp.ShapeError, match="rule: samples are real numbers"):
+            Tally.of(wrong)
+
+
+def test_single_samples_have_the_same_quantities():
+    draw = each(lambda random: {"a": 1.0} if random.random() < 0.5 else {"b": 1.0})
+    with pytest.raises(tp.ShapeError, match="rule: each sample has the same quantities"):
+        draw(np.random.default_rng(0), 20)

@@ -49,7 +49,7 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         'def bad(mc):\n    """So."""\n    yield claimed("a", 1.0, exact=float("nan"))\n'
         '    return "so"',
         "'a', exact is nan",
-        "rule: the numbers of a case are numbers",
+        "rule: the numbers of a case are finite",
     ),
     "no case": (
         'def bad(mc):\n    """So."""\n    return "so"',
@@ -78,7 +78,61 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         '    found = mc.tally("x", draw, 1000).given({"y": 0.5})\n'
         '    yield claimed("a", 0.1, measured=found.variance("x"))\n    return "so"',
         "'a', its error bar is nan",
-        "rule: the numbers of a case are numbers",
+        "rule: the numbers of a case are finite",
+    ),
+    "an infinite number": (
+        'def bad(mc):\n    """So."""\n    inf = float("inf")\n'
+        '    yield claimed("a", inf, exact=inf)\n    return "so"',
+        "'a', claimed is inf",
+        "rule: the numbers of a case are finite",
+    ),
+    "the error bar of one sample": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield claimed("a", 1.0, measured=tp.verify.Estimate.of([3.0]))\n    return "so"',
+        "'a', its error bar is inf",
+        "an error bar of one sample",
+    ),
+    "neither exact nor measured": (
+        'def bad(mc):\n    """So."""\n    yield claimed("a", 1.0)\n    return "so"',
+        "'a', without either",
+        "rule: a case has an exact number, a measured one, or both",
+    ),
+    "an array": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield claimed("a", 1.0, exact=np.ones(3))\n    return "so"',
+        "the case 'a' with exact: a ndarray of shape (3,)",
+        "rule: the numbers of a case are single numbers",
+    ),
+    "exit": (
+        'def bad(mc):\n    """So."""\n    raise SystemExit(0)\n    yield',
+        "which raises SystemExit: 0",
+        "bad.py, line",
+    ),
+    "no argument": (
+        'def bad():\n    """So."""\n    yield',
+        "takes 0 positional arguments",
+        "rule: the function of a claim takes a Sampler",
+    ),
+    "NumPy's global generator": (
+        'def bad(mc):\n    """So."""\n'
+        '    found = mc.tally("x", lambda r, n: np.random.random(n), 1000)\n'
+        '    yield claimed("a", 0.5, measured=found.mean())\n    return "so"',
+        "which draws from the generator of a whole process",
+        "rule: the seed of the run decides all random numbers",
+    ),
+    "complex samples": (
+        'def bad(mc):\n    """So."""\n'
+        '    found = mc.tally("x", lambda r, n: 1j * r.random(n), 1000)\n'
+        '    yield claimed("a", 0.5, measured=found.mean())\n    return "so"',
+        "samples of dtype complex128",
+        "rule: samples are real numbers",
+    ),
+    "names that change": (
+        'def bad(mc):\n    """So."""\n'
+        '    draw = lambda r, n: {f"of {n}": r.random(n)}\n'
+        '    mc.tally("x", draw, 1500, block=1000)\n    yield',
+        "blocks of of 1000 and of of 500",
+        "rule: each block of samples has the same quantities",
     ),
     "a wrong name": (
         'def bad(mc):\n    """So."""\n'
@@ -88,6 +142,13 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         "gain",
     ),
 }
+
+
+PART = """
+from functools import partial
+import tinyprop as tp
+tp.verify.claim("X2", "s", "s")(partial(print, 1))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +197,21 @@ def test_a_bad_claim_says_what_is_wrong_and_others_still_run(kind, tmp_path, cap
     assert more in bad.problem
 
 
+def test_the_numbers_of_a_case_may_be_tensors(tmp_path):
+    text = GOOD.replace("exact=0.5", "exact=tp.tensor([0.0, 1.0]).mean()")
+    (result,) = tp.verify.run([written(tmp_path, text)])
+    assert type(result.exact) is float
+    assert json.dumps(result.to_json())
+
+
+def test_two_files_of_one_name_are_two_files(tmp_path):
+    paths = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        paths.append(written(tmp_path / name, GOOD.replace("X1", name)))
+    assert [result.id for result in tp.verify.run(paths)] == ["one", "other"]
+
+
 def test_an_id_twice_is_said_and_the_first_one_stays(tmp_path):
     again = GOOD.replace("def coin", "def other").partition("@claim")[2]
     path = written(tmp_path, f"{GOOD}\n@claim{again}")
@@ -182,6 +258,9 @@ def test_a_file_that_changed_is_read_again(tmp_path):
         ("none.py", None, "there is none of this name"),
         ("empty.py", "x = 1", "which enters no claim"),
         ("broken.py", "1 / 0", "raises ZeroDivisionError"),
+        ("leaves.py", "import sys; sys.exit(0)", "raises SystemExit: 0"),
+        ("part.py", PART, "got:  {path}, which raises TypeError: claim X2, made of a partial"),
+        ("number.py", "import tinyprop as tp; tp.verify.claim(3, 's', 's')(print)", "with id=3"),
     ],
 )
 def test_a_file_without_claims_is_refused(name, text, message, tmp_path, capsys):
@@ -190,7 +269,9 @@ def test_a_file_without_claims_is_refused(name, text, message, tmp_path, capsys)
     with pytest.raises(SystemExit) as caught:
         main(["verify", str(tmp_path / name)])
     assert caught.value.code == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message.format(path=tmp_path / name) in said
+    assert [line[:6] for line in said.splitlines()[1:3]] == ["rule: ", "try:  "]
 
 
 def test_other_processes_import_the_file(tmp_path):
@@ -247,6 +328,7 @@ def test_a_report_has_every_number_and_derivation(tmp_path, capsys):
     page = Text()
     page.feed(names[1].read_text())
     assert page.links == []
+    assert names[1].read_text().count("<table") == names[1].read_text().count('<div class="wide">')
     for text in (names[0].read_text(), page.text):
         for words in (
             "The diagonal of E[J J^T] is 1.47.",

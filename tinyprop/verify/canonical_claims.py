@@ -1,5 +1,10 @@
 """Claims on the covariance of pre-activations: Proposition 1, the canonical error bound, and
-correlated inputs."""
+correlated inputs.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn."""
 
 import math
 from functools import partial
@@ -45,9 +50,10 @@ def error_and_bound(covariance: HostArray) -> tuple[float, float]:
     expected="holds",
 )
 def bound_holds(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and weights W it is sigma^2 W W^T. Off the diagonal, that
-    is sigma^2 |W_i| |W_j| times the cosine of two rows W_i, W_j, at most the coherence, the largest
-    one. With two rows the ratio is 1."""
+    """Inputs of covariance sigma^2 I and weights W make pre-activations of covariance sigma^2 W
+    W^T. Off the diagonal, an entry is sigma^2 |W_i| |W_j| times the cosine of the rows W_i and W_j.
+    The bound has the coherence, the largest cosine, in the place of each. Two rows have only one
+    cosine, so that both sides are equal."""
 
     def draw(random: Generator) -> dict[str, float]:
         units, inputs = random.integers(2, 40, size=2)
@@ -71,9 +77,9 @@ def bound_holds(mc: Sampler) -> Findings:
     expected="holds",
 )
 def best_diagonal(mc: Sampler) -> Findings:
-    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over
-    entries, of which only the i-th diagonal one has alpha_i. It is a parabola: one Newton step, by
-    the engine's gradient, finds its minimum."""
+    """The squared Frobenius distance to a diagonal matrix with entries alpha_i is a sum over all
+    entries, and only the i-th on the diagonal depends on alpha_i: a parabola. So one Newton step,
+    by the engine's gradient, finds its minimum."""
     random, sigma = np.random.default_rng(mc.seed), 1.5
     weights = random.standard_normal((6, 9))
     covariance = tensor(covariance_of(weights, sigma))
@@ -95,11 +101,11 @@ def slack(weights: HostArray) -> float:
 
 @normprop("C07", "3.2", "The canonical error bound can be made tight.", expected="holds")
 def bound_is_tight(mc: Sampler) -> Findings:
-    """It is an equality exactly if every two rows have the same absolute cosine: two rows,
-    orthogonal rows, a simplex. Random rows are far from that: the bound has the largest cosine
-    where the error has the root mean square. Of N = m (m - 1) nearly normal cosines, the largest is
-    b = sqrt(2 log N) root mean squares, minus (log log N + log 4 pi)/(2 b), plus 0.577/b, for large
-    N."""
+    """Both sides are equal exactly if every two rows have the same absolute cosine: two rows,
+    orthogonal rows, or a simplex. For random rows the bound is far off, as it has the largest
+    cosine where the error has the root mean square of all. Of N = m (m - 1) cosines, which are
+    nearly normal, the largest is about b = sqrt(2 log N) root mean squares; for large N, the next
+    terms are -(log log N + log 4 pi)/(2 b) and 0.577/b."""
     random, m = np.random.default_rng(mc.seed), 256
     corners = np.eye(8) - 1.0 / 8  # rows from the center of a simplex to its corners
     pair = random.standard_normal((2, 7))
@@ -129,9 +135,10 @@ def bound_is_tight(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def approximately_canonical(mc: Sampler) -> Findings:
-    """The cosine of two random rows of n inputs has E cos^2 = 1/n, which is small. But m units have
-    m (m - 1) pairs and m diagonal entries: the relative error is sqrt((m - 1)/(n + m - 1)), 0.71
-    for a square layer, small only for m << n."""
+    """Two random rows of n inputs have a cosine of mean square 1/n, which is small. But m units
+    have m (m - 1) pairs, and only m entries on the diagonal. So what is off the diagonal, relative
+    to the whole covariance in Frobenius norm, is sqrt((m - 1)/(n + m - 1)): 0.71 for a square
+    layer, and small only for m << n."""
     n = 256
 
     def draw(random: Generator, m: int) -> dict[str, float]:
@@ -169,8 +176,9 @@ def approximately_canonical(mc: Sampler) -> Findings:
 )
 def proof_line(mc: Sampler) -> Findings:
     """W has the rows W_i, mu is the largest absolute cosine of two of them, and sigma^2 the
-    variance of an input. The line before has sigma^4 |W W^T|^2, so the sum needs sigma^4, too; with
-    two rows, that is the ratio of both sides."""
+    variance of an input. The left side is that of sigma^2 W W^T, squared, so the sum on the right
+    needs the factor sigma^4, which is not there. With two rows, the ratio of both sides is exactly
+    sigma^4."""
     variance, weights = 2.0, np.random.default_rng(mc.seed).standard_normal((2, 5))
     left, right = error_and_bound(covariance_of(weights, math.sqrt(variance)))
     printed = (right / variance) ** 2
@@ -191,8 +199,9 @@ def proof_line(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def slips(mc: Sampler) -> Findings:
-    """For inputs of covariance sigma^2 I and unit rows W~ it is sigma^2 W~ W~^T; m units have an
-    indicator in R^m."""
+    """For inputs of covariance sigma^2 I and unit rows W~, the covariance is sigma^2 W~ W~^T, not
+    sigma W~ W~^T. The indicator has an entry for each of the m units, so it is in R^m, not in R^n.
+    """
     sigma, units, inputs = 2.0, 3, 5
     layer = layer_with(np.eye(units, inputs), activation="identity", gamma=1.0)
 
@@ -225,10 +234,10 @@ def patch_covariance(size: int, channels: int, neighbors: float, across: float) 
     expected="in expectation only",
 )
 def first_layer(mc: Sampler) -> Findings:
-    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between its
-    smallest and its largest eigenvalue. Over random directions of w the mean is tr C/n = 1 and the
-    variance 2 (tr C^2 - n)/(n (n + 2)): 0 only if C = I. A blur filter, which adds up all pixels,
-    has the mean of all entries of C, times n."""
+    """Var u = w^T C w / |w|^2, with C the correlation matrix of the n inputs, lies between the
+    smallest and the largest eigenvalue of C. Over random directions of w the mean is tr C/n = 1,
+    and the variance 2 (tr C^2 - n)/(n (n + 2)), which is 0 only if C = I. A blur filter, which adds
+    up all pixels, has the sum of all entries of C, over n."""
     size, channels, neighbors = 5, 3, 0.9
     covariance = patch_covariance(size, channels, neighbors, neighbors)
     n = len(covariance)
@@ -265,8 +274,8 @@ def first_layer(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def non_sequitur(mc: Sampler) -> Findings:
-    """Each unit of a layer of identical rows has mean 0 and variance 1, but their coherence is 1,
-    the worst."""
+    """In a layer whose rows are all the same, each unit has mean 0 and variance 1, as preserved
+    statistics ask for. But the coherence of the rows is 1, the worst."""
     layer = layer_with(np.ones((4, 6)), gamma=1.0)
 
     def draw(random: Generator, count: int) -> Tensor:

@@ -13,11 +13,11 @@ measured.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.errors import explain
-from ..report.estimate import Estimate
+from ..report.estimate import CONFIDENCE, Estimate
 from .limits import Limit
 
 HOLDS = "holds"
@@ -32,6 +32,7 @@ EQUAL = 1e-9
 CLOSE = 0.25
 SCATTER = 0.05
 SURE = 1.0 - 1e-6  # of a contradiction
+ROUNDING = 1e-6  # relative: of float32
 NEGLIGIBLE = 1e-12  # what is 0 except for rounding
 
 
@@ -93,14 +94,32 @@ class Case:
             off = -distance
         return max(0.0, off - beyond) / self.unit
 
+    def half_width_at(self, confidence: float) -> float:
+        """How far the measurement may be from the exact number: by chance, with this confidence, by
+        what it neglects, and by rounding."""
+        assert self.estimate is not None
+        size = max(abs(self.exact or 0.0), abs(self.estimate.mean))
+        rounding = ROUNDING * size + EQUAL * self.unit
+        return self.estimate.half_width_at(confidence) + self.tolerance + rounding
+
+    @property
+    def interval(self) -> Estimate | None:
+        """What is printed: the measurement, with an error bar that covers chance at 95 % and, on
+        top of it, what the measurement neglects. A number that was computed without chance has
+        none.
+
+        >>> found = tp.verify.Estimate.from_error(1.01, 0.001, 10**6)
+        >>> print(tp.verify.beside("a limit", measured=found, tolerance=0.01).interval)
+        1.010 ± 0.012
+        """
+        if self.estimate is None or not self.estimate.half_width:
+            return self.estimate
+        return replace(self.estimate, half_width=self.half_width_at(CONFIDENCE))
+
     @property
     def allowed(self) -> float:
-        """How far the measurement may be from the exact number."""
-        assert self.exact is not None
-        assert self.estimate is not None
-        # that of float32
-        rounding = 1e-6 * max(abs(self.exact), abs(self.estimate.mean)) + EQUAL * self.unit
-        return self.estimate.half_width_at(SURE) + self.tolerance + rounding
+        """How far the measurement may be from the exact number before it contradicts it."""
+        return self.half_width_at(SURE)
 
     @property
     def contradicted(self) -> bool:
@@ -132,7 +151,8 @@ class Case:
         return 1.00001 * (self.rounding + EQUAL * self.unit + distance) / unit
 
     def to_json(self) -> dict[str, Any]:
-        found = self.estimate
+        found = self.interval
+        chance = self.estimate
         is_derived = self.relation == AS_DERIVED
         return {
             "what": self.what,
@@ -140,7 +160,8 @@ class Case:
             "claimed": None if is_derived else self.claimed,
             "exact": self.exact,
             "estimate": found and found.mean,
-            "standard_error": found and found.standard_error,
+            "half_width": found and found.half_width,
+            "standard_error": chance and chance.standard_error,
             "samples": found and found.n,
             "judged": self.is_judged,
             "notices": self.power,
@@ -213,18 +234,18 @@ def claimed(
     relation = "equal to"
     if isinstance(value, Said):
         relation = value.relation
-    number = as_number(value, exact)
+    number = as_number(what, value, exact)
     if number is None:
         got = f"claimed({what!r}, as_derived) without an exact number"
         raise ValueError(explain(got, "the claim is judged by that number", "exact=0.3989"))
     if isinstance(value, str):
         decimals = len(value.partition(".")[2])
         rounding = rounding or 0.5 * 10.0**-decimals
-    estimate, neglected = as_estimate(measured)
+    estimate, neglected = as_estimate(what, measured)
     return Case(
         what,
         number,
-        exact,
+        None if exact is None else as_float(what, "exact", exact),
         estimate,
         relation,
         rounding,
@@ -234,10 +255,30 @@ def claimed(
     )
 
 
-def as_number(value: float | str | Said, exact: float | None) -> float | None:
+def as_number(what: str, value: float | str | Said, exact: float | None) -> float | None:
+    """What is claimed, as a number."""
     if not isinstance(value, Said):
+        return as_float(what, "value", value)
+    number = exact if value.relation == AS_DERIVED else value.value
+    return None if number is None else as_float(what, "value", number)
+
+
+def as_float(what: str, name: str, value: Any) -> float:
+    """A number of a case, which NumPy or an op may have computed.
+
+    >>> as_float("a mean", "exact", tp.tensor([1.0, 3.0]).mean())
+    2.0
+    """
+    try:
         return float(value)
-    return exact if value.relation == AS_DERIVED else value.value
+    except (TypeError, ValueError):
+        shape = getattr(value, "shape", None)
+        given = repr(value) if shape is None else f"a {type(value).__name__} of shape {shape}"
+        got = f"the case {what!r} with {name}: {given}"
+        rule = (
+            "the numbers of a case are single numbers; claimed may be one in print, such as '1.47'"
+        )
+        raise ValueError(explain(got, rule, "a case for each number")) from None
 
 
 def beside(
@@ -252,17 +293,18 @@ def beside(
     >>> tp.verify.beside("gain of 50 layers", exact=2.1e8).judged
     False
     """
-    estimate, neglected = as_estimate(measured)
-    return Case(what, None, exact, estimate, tolerance=tolerance + neglected, judged=False)
+    estimate, neglected = as_estimate(what, measured)
+    number = None if exact is None else as_float(what, "exact", exact)
+    return Case(what, None, number, estimate, tolerance=tolerance + neglected, judged=False)
 
 
-def as_estimate(found: Estimate | Limit | float | None) -> tuple[Estimate | None, float]:
+def as_estimate(what: str, found: Estimate | Limit | float | None) -> tuple[Estimate | None, float]:
     """What was measured, and what it neglects."""
     if isinstance(found, Limit):
         return found.estimate, found.neglected
     if found is None or isinstance(found, Estimate):
         return found, 0.0
-    return Estimate(float(found), 0.0, 1), 0.0
+    return Estimate(as_float(what, "measured", found), 0.0, 1), 0.0
 
 
 def judge(cases: tuple[Case, ...]) -> str:

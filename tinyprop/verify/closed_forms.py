@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import moments
 from ..engine.arrays import HostArray
-from ..moments.hermite import hermite
+from ..moments.hermite import coefficients
 from ..moments.quadrature import gauss_legendre
 from ..theory.wide import Wide
 from . import paper
@@ -172,8 +172,7 @@ def avg_pool_std(k: int, rho: float) -> float:
 def hermite_degree(function: Callable[[HostArray], HostArray], degrees: int = 100) -> float:
     """The mean degree of a function's Hermite expansion, each degree k >= 1 weighted by its share
     of the variance."""
-    coefficients = hermite(function, np.zeros(()), np.ones(()), degrees)
-    shares = coefficients**2
+    shares = coefficients(function, np.zeros(()), np.ones(()), degrees) ** 2
     degree = np.arange(1, degrees + 1)
     return float(degree @ shares / shares.sum())
 

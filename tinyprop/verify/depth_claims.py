@@ -1,4 +1,10 @@
-"""Claims on depth, section 3.3: whether normalisation propagates from layer to layer."""
+"""Claims on depth, section 3.3: whether normalisation propagates from layer to layer.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn. A formula for infinitely wide networks is measured at two widths, and `limit_of`
+extrapolates."""
 
 import json
 import statistics
@@ -10,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .. import functional as F
 from .. import moments, no_grad
 from ..engine.arrays import HostArray
 from ..report.estimate import Estimate
@@ -26,9 +31,9 @@ from .closed_forms import (
     sphere_relu_mean,
 )
 from .ledger import Findings, claim
-from .limits import Limit, infinite_width
+from .limits import Limit, limit_of
 from .monte_carlo import Sampler, Tally, each
-from .networks import gaussian, random_layer
+from .networks import gaussian, normprop_layers, random_layers
 from .paper import MEAN_INPUTS
 
 normprop = partial(claim, family="normprop")
@@ -79,19 +84,18 @@ def layer_by_layer(
     of their means, without bias. And the `luck` of the weights: in u that of the last layer, in
     ReLU(u) of all layers before it."""
 
-    like = random_layer(np.random.default_rng(0), width, width, **settings)
-    c1, c2 = like.constants()  # of all layers
-    gamma = like.gamma.data[0].item()
+    stack = normprop_layers(width, depth, **settings)
+    gamma, _ = stack.affine
 
     def draw(random: Generator) -> dict[str, float]:
         x = gaussian(random, INPUTS, width) * input_scale
         found = {}
         lucky = dict.fromkeys(LUCK, 0.0)
-        for layer in range(1, depth + 1):
-            weight = gaussian(random, width, width)
+        for layer, (linear, activation) in enumerate(random_layers(random, stack), start=1):
             with no_grad():
-                u = F.linear(x, F.weight_norm(weight, like.gamma)).numpy()
-                after = F.normprop(x, weight, like.gamma, like.beta, c1, c2)
+                sums = linear(x)
+                after = activation(sums)
+            u = sums.numpy()
             mean = u.mean(axis=0, dtype=np.float64)
             square = np.einsum("nu,nu->u", u, u, dtype=np.float64) / INPUTS
             variance = (square - mean**2).mean() * INPUTS / (INPUTS - 1)
@@ -110,23 +114,20 @@ def layer_by_layer(
 
 
 def without_luck(tally: Tally) -> Tally:
-    """The same with less chance in it: the luck of weights is 0 on average."""
+    """The same with less chance in it: as the luck of weights is 0 on average, what goes along with
+    it can be subtracted."""
     return tally.given(dict.fromkeys(LUCK, 0.0))
 
 
 def no_luck(tally: Tally) -> Iterator[Case]:
-    """That the luck of weights is 0 on average, as `without_luck` has it."""
+    """That the luck of weights is 0 on average, on which `without_luck` relies."""
     for name in LUCK:
         yield beside(name, exact=0.0, measured=tally.mean(name))
 
 
-def at_infinite_width(tallies: dict[int, Tally], quantity: str) -> Limit:
-    return infinite_width({width: tally.mean(quantity) for width, tally in tallies.items()})
-
-
-def without_luck_at_infinite_width(tallies: dict[int, Tally], quantity: str) -> Limit:
-    better = {width: without_luck(tally) for width, tally in tallies.items()}
-    return at_infinite_width(better, quantity)
+def limit_without_luck(tallies: dict[int, Tally], quantity: str) -> Limit:
+    """At infinite width, with less chance in it."""
+    return limit_of({width: without_luck(tally) for width, tally in tallies.items()}, quantity)
 
 
 @normprop(
@@ -136,15 +137,16 @@ def without_luck_at_infinite_width(tallies: dict[int, Tally], quantity: str) -> 
     expected="approximate",
 )
 def induction(mc: Sampler) -> Findings:
-    """With u the pre-activations, an infinitely wide network takes q = E u^2 to q + (sqrt(q) -
-    1)^2/(pi - 1) in the next layer: 1 is a fixed point of slope 1, as for every positively
-    homogeneous activation; any q above runs away. At width n, q is off by a number over n."""
+    """u are the pre-activations of a layer, and q = E u^2. In an infinitely wide network, the next
+    layer has q + (sqrt(q) - 1)^2/(pi - 1). So q = 1 stays 1, but only just: the slope there is 1,
+    as for every positively homogeneous activation, and any q above 1 runs away. At width n, q is
+    off by a number over n."""
     narrow, wide, short, deep = 128, 384, 4, 20
     as_claimed = {
         narrow: layer_by_layer(mc, narrow, DEPTH, networks=100, gamma=1.0),
         wide: layer_by_layer(mc, wide, DEPTH, networks=40, gamma=1.0),
     }
-    at_9 = without_luck_at_infinite_width(as_claimed, f"E u^2 {DEPTH}")
+    at_9 = limit_without_luck(as_claimed, f"E u^2 {DEPTH}")
     yield claimed(f"E u^2, layer {DEPTH}", 1.0, exact=1.0, measured=at_9)
     scale = 1.05**0.5
     shifted = {
@@ -155,7 +157,7 @@ def induction(mc: Sampler) -> Findings:
         f"E u^2, layer {DEPTH}, if layer 1 has 1.05",
         1.0,
         exact=depth_recursion(1.0, DEPTH, 1.05)[:, -1].sum(),
-        measured=without_luck_at_infinite_width(shifted, f"E u^2 {DEPTH}"),
+        measured=limit_without_luck(shifted, f"E u^2 {DEPTH}"),
     )
     doubled = {
         narrow: layer_by_layer(mc, narrow, short, 80, 2.0, gamma=1.0),
@@ -164,7 +166,7 @@ def induction(mc: Sampler) -> Findings:
     yield beside(
         f"E u^2, layer {short}, if layer 1 has 4",
         exact=depth_recursion(1.0, short, 4.0)[:, -1].sum(),
-        measured=without_luck_at_infinite_width(doubled, f"E u^2 {short}"),
+        measured=limit_without_luck(doubled, f"E u^2 {short}"),
     )
     yield from no_luck(as_claimed[narrow])
     finite = layer_by_layer(mc, narrow, deep, networks=60, gamma=1.0)
@@ -184,10 +186,10 @@ def induction(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def induction_as_recommended(mc: Sampler) -> Findings:
-    """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and mean of
-    ReLU(Z) for Z ~ N(0, 1), are those of gamma = 1. So too much is subtracted, units get means of
-    their own, and E u^2 settles at 1/4 (for gamma = 1/1.2112), all of it means: the variance over
-    inputs falls like 1/l^2 with the layer l."""
+    """gamma < 1 shrinks the pre-activations u, but c1 and c2, the standard deviation and the mean
+    of ReLU(Z), Z ~ N(0, 1), are those of gamma = 1. So too much is subtracted, and units get means
+    of their own. E u^2 settles at 1/4 (for gamma = 1/1.2112), and in the end all of it is means:
+    the variance over inputs falls like 1/l^2 with the layer l."""
     tallies = {
         32: layer_by_layer(mc, 32, DEPTH, networks=500, gamma=PAPER_GAMMA),
         128: layer_by_layer(mc, 128, DEPTH, networks=300, gamma=PAPER_GAMMA),
@@ -198,14 +200,14 @@ def induction_as_recommended(mc: Sampler) -> Findings:
             f"Var u, layer {layer}",
             1.0,
             exact=variance[layer - 1],
-            measured=without_luck_at_infinite_width(tallies, f"variance {layer}"),
+            measured=limit_without_luck(tallies, f"variance {layer}"),
         )
     mean_square = square_of_means[DEPTH - 1]
     yield claimed(
         f"mean^2 of units, layer {DEPTH}",
         0.0,
         exact=mean_square,
-        measured=without_luck_at_infinite_width(tallies, f"mean^2 {DEPTH}"),
+        measured=limit_without_luck(tallies, f"mean^2 {DEPTH}"),
     )
     yield from no_luck(tallies[32])
     yield beside("Var u, layer 50", exact=variance[-1])
@@ -260,23 +262,23 @@ def trained_means(folder: Path = LEDGER_OF_RUNS) -> str:
     expected="empirical",
 )
 def hidden_means(mc: Sampler) -> Findings:
-    """The input of a unit is what arrives from the layer below: its output o = (ReLU(u) - c2)/c1,
-    with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1). `tinyprop reproduce
-    covariate-shift` measures it in trained networks. BN's inputs are outputs of ReLU, which are not
-    negative, so NormProp's are closer to 0 by construction. Before training it is not 0 either: a
-    unit's pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v and
-    k from C21, so the mean size of E o follows by an integral over m."""
-    layers = DEPTH - 1
+    """What arrives at a unit are outputs o = (ReLU(u) - c2)/c1 of the layer below, with c1 and c2
+    the standard deviation and the mean of ReLU(Z), Z ~ N(0, 1). With BN it is outputs of ReLU,
+    which are never negative, so NormProp's are closer to 0 by construction. `tinyprop reproduce
+    covariate-shift` measures both in trained networks. Before training, NormProp's are not 0
+    either: a pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v
+    and k as in C21. The mean size of E o is an integral over m."""
 
     def draw(random: Generator, width: int) -> dict[str, float]:
         """The mean size of the units' means over inputs, after each layer of an untrained
         network."""
         x = gaussian(random, 1000, width)
         sizes = {}
-        for layer in range(2, DEPTH + 1):
+        network = random_layers(random, normprop_layers(width, DEPTH - 1))
+        for number, layer in enumerate(network, start=2):
             with no_grad():
-                x = random_layer(random, width, width)(x)
-            sizes[f"arriving at {layer}"] = abs(x.numpy().mean(axis=0)).mean()
+                x = layer(x)
+            sizes[f"arriving at {number}"] = abs(x.numpy().mean(axis=0)).mean()
         return sizes | {"arriving": statistics.fmean(sizes.values())}
 
     tallies = {}
@@ -285,17 +287,17 @@ def hidden_means(mc: Sampler) -> Findings:
         drawn = each(partial(draw, width=width))
         tallies[width] = mc.tally(f"arriving {width}", drawn, networks, 10**5, 1, watch)
     z, weights = normal_grid()
-    v, k = depth_recursion(1.0 / JACOBIAN_FACTOR, layers)[:, :, None]
+    v, k = depth_recursion(1.0 / JACOBIAN_FACTOR, DEPTH - 1)[:, :, None]
     means = moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2  # (layers, nodes)
     sizes = abs(means) @ weights / C1
     average = float(sizes.mean())
     yield beside(
         f"mean |E o| arriving at layers 2 to 9, untrained (in print: {MEAN_INPUTS['normprop']})",
         exact=average,
-        measured=at_infinite_width(tallies, "arriving"),
+        measured=limit_of(tallies, "arriving"),
     )
     for layer, exact in ((2, sizes[0]), (DEPTH, sizes[-1])):
-        found = at_infinite_width(tallies, f"arriving at {layer}")
+        found = limit_of(tallies, f"arriving at {layer}")
         yield beside(f"the same, layer {layer}", exact=float(exact), measured=found)
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
 
@@ -307,16 +309,16 @@ def hidden_means(mc: Sampler) -> Findings:
     expected="holds",
 )
 def phase_diagram(mc: Sampler) -> Findings:
-    """With u the pre-activations, q = E u^2 goes to (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)) in
-    the next layer, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1): a parabola in sqrt(q).
-    Its stable fixed point is sqrt(q) = 1/(1 + tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma =
+    """u are the pre-activations, q = E u^2, and c1 is the standard deviation of ReLU(Z), Z ~ N(0,
+    1). The next layer has (gamma/c1)^2 (q/2 - sqrt(q)/pi + 1/(2 pi)): a parabola in sqrt(q). Its
+    stable fixed point is sqrt(q) = 1/(1 + tau) with tau^2 = (pi - 1)(1/gamma^2 - 1). At gamma =
     1/1.2112, the inverse Jacobian factor, tau is 1, and q is 1/4."""
     depth, gamma = 30, 1.0 / JACOBIAN_FACTOR
     tallies = {
         32: layer_by_layer(mc, 32, depth, networks=70, gamma=gamma),
         128: layer_by_layer(mc, 128, depth, networks=50, gamma=gamma),
     }
-    at_end = without_luck_at_infinite_width(tallies, f"E u^2 {depth}")
+    at_end = limit_without_luck(tallies, f"E u^2 {depth}")
     yield beside(f"E u^2, layer {depth}", exact=0.25, measured=at_end)
     for gamma in (1.0 / JACOBIAN_FACTOR, 0.95, 0.9, 0.7):
         settled = float(depth_recursion(gamma, 100)[:, -1].sum())

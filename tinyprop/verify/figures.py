@@ -40,6 +40,17 @@ class Drawing:
             axes.plot(x, means, color=color, label=name)
         self.data[name] = {"x": x, "y": means, **data}
 
+    def described(self) -> str:
+        """What the panels show, in words."""
+        sentences = [f"Two panels. {self.left.get_title('left')}; {self.right.get_title('left')}."]
+        for name, data in self.data.items():
+            if isinstance(data, list):
+                sentences.append(f"{len(data)} {name}, {min(data):.3g} to {max(data):.3g}.")
+            else:
+                x, y = data["x"], data["y"]
+                sentences.append(f"{name}: {y[0]:.3g} at {x[0]:.3g} to {y[-1]:.3g} at {x[-1]:.3g}.")
+        return " ".join(sentences)
+
 
 @styled
 def spectrum_figure(mc: Sampler) -> Drawing:
@@ -139,6 +150,7 @@ def draw_figures(ids: Collection[str], mc: Sampler, folder: Path) -> list[Path]:
             drawing = draw(mc)
             drawing.left.legend()
             drawing.right.legend()
-            paths.append(save(drawing.figure, folder / f"{name}.png"))
+            path = folder / f"{name}.png"
+            paths.append(save(drawing.figure, path, drawing.described()))
             write_json(folder / f"{name}.json", {"seed": mc.seed, **drawing.data})
     return paths

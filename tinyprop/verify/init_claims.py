@@ -1,11 +1,17 @@
 """What other papers say of the start of a network, and of what is done to weights: initialisations
 (N09 to N12), WeightNorm (N16 to N18), SELU (N19 to N21) and scaled weight standardisation (N22,
-N23)."""
+N23).
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn. `probe` sends a batch through a network, and a random gradient back: "gain" is
+the mean-square gain of the gradient, "square" the mean square of the outputs. A `Stack` describes
+random layers. A formula for infinitely wide networks is measured at two widths, and `limit_of`
+extrapolates."""
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -13,23 +19,26 @@ from numpy.random import Generator
 from .. import Tensor, grad, moments, tensor
 from .. import functional as F
 from ..engine.arrays import HostArray
-from ..nn import Activation, Linear, Module, ReLU, ScaledWS, Sequential, WeightNorm, init
+from ..nn import Linear, Normalizer, ScaledWS, Sequential, WeightNorm, init
+from ..nn.normalizers import AnyNormalizer
 from ..optim import SGD
+from ..theory.stacks import Stack
 from ..theory.wide import Wide
 from . import closed_forms
 from .case import as_derived, at_least, at_most, beside, claimed, other_than
 from .closed_forms import C1, CHI, correlation_after, normal_cdf, normal_grid
 from .ledger import Findings, claim
-from .limits import infinite_width
+from .limits import limit_of
 from .moment_claims import NFNETS
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
     batch,
-    deep,
     gaussian,
     jacobians,
     orthogonal_samples,
     probe,
+    random_layers,
+    random_network,
     seeded,
     singular_values,
     whole_jacobian,
@@ -37,31 +46,28 @@ from .networks import (
 
 about_init = partial(claim, family="init")
 
-Start: TypeAlias = Callable[..., Module]  # takes a layer with new weights, as in `tp.nn.init`
-
-
-def started(random: Generator, width: int, depth: int, activation: str, start: Start) -> Sequential:
-    """Square layers without bias, each followed by an activation."""
-
-    def layer(random: Generator) -> Module:
-        return Sequential(start(Linear(width, width, bias=False)), Activation(activation))
-
-    return deep(random, depth, layer)
+INPUTS = 32  # that a deep network is measured with
 
 
 def signals(
-    mc: Sampler, widths: dict[int, int], depth: int, activation: str, start: Start
+    mc: Sampler,
+    widths: dict[int, int],
+    depth: int,
+    activation: str,
+    init: str,
+    inputs: int = INPUTS,
 ) -> dict[int, Tally]:
-    """What `probe` finds in such networks, for inputs of N(0, 1): so many networks of each
-    width."""
+    """What `probe` finds in networks without a normaliser and with these initial weights, for
+    inputs of N(0, 1), in this number of networks of each width."""
 
-    def draw(random: Generator, width: int) -> dict[str, float]:
-        network = started(random, width, depth, activation, start)
-        return probe(random, network, gaussian(random, 32, width))
+    def draw(random: Generator, stack: Stack) -> dict[str, float]:
+        x = gaussian(random, inputs, stack.width)
+        return probe(random, random_layers(random, stack), x)
 
     tallies = {}
     for width, networks in widths.items():
-        drawn = each(partial(draw, width=width))
+        stack = Stack("none", activation, depth, width, inputs, residual=False, init=init)
+        drawn = each(partial(draw, stack=stack))
         name = f"deep {activation} {depth} {width}"
         tallies[width] = mc.tally(name, drawn, networks, cost=10**5, block=1)
     return tallies
@@ -70,14 +76,15 @@ def signals(
 SQUARE = 64  # the width of single layers
 
 
-def one_layer(mc: Sampler, name: str, start: Start) -> Tally:
-    """What `probe` finds in one such layer with ReLU, for orthogonal samples of mean square 1."""
+def one_layer(mc: Sampler, norm: AnyNormalizer, init: str) -> Tally:
+    """What `probe` finds in one layer with ReLU, for orthogonal samples of mean square 1."""
     x = orthogonal_samples(np.random.default_rng(mc.seed), SQUARE, SQUARE)
+    stack = Stack(norm, "relu", 1, SQUARE, SQUARE, residual=False, init=init)
 
     def draw(random: Generator) -> dict[str, float]:
-        return probe(random, started(random, SQUARE, 1, "relu", start), x)
+        return probe(random, random_layers(random, stack), x)
 
-    return mc.tally(f"factor {name} {SQUARE}", each(draw), samples=5000, cost=200, block=50)
+    return mc.tally(f"factor {stack.label}", each(draw), samples=5000, cost=200, block=50)
 
 
 @about_init(
@@ -130,10 +137,10 @@ HALVINGS = 30  # layers
     expected="holds",
 )
 def glorot_stalls(mc: Sampler) -> Findings:
-    """Glorot's weights have variance 1/n in a square layer of width n, so a unit's mean square
-    before ReLU is that of the layer's input; ReLU keeps half, as weights w and -w are as likely.
-    For any input, so halves multiply."""
-    factor = one_layer(mc, "glorot", lambda linear: linear)  # a new layer has Glorot's weights
+    """In a square layer of width n, Glorot's weights have variance 1/n, so the mean square of a
+    unit before ReLU is that of the layer's input. ReLU keeps half of it, as weights w and -w are as
+    likely. That is so for any input, so halves multiply."""
+    factor = one_layer(mc, "none", "glorot")
     yield claimed(
         f"log2 of the mean square after {HALVINGS} layers",
         -HALVINGS,
@@ -159,24 +166,24 @@ def tanh_recursion(depth: int) -> tuple[float, float]:
     expected="does not hold as stated",
 )
 def glorot_keeps(mc: Sampler) -> Findings:
-    """That is so where tanh is a line, by whose slope 1 the paper derives it. But q = E h^2 of a
-    wide layer becomes E tanh(sqrt(q) Z)^2, Z ~ N(0, 1), which is less: about q - 2 q^2 once q is
-    small, so q falls like 1/(2L) with the layer L. The gradient's mean square is multiplied by E
-    tanh'(sqrt(q) Z)^2 in each layer, and falls likewise."""
+    """It would be so if tanh were a line of slope 1, as the paper assumes. But q = E h^2 of a wide
+    layer becomes E tanh(sqrt(q) Z)^2, Z ~ N(0, 1), which is less: about q - 2 q^2 once q is small,
+    so that q falls like 1/(2L) with the layer L. Each layer multiplies the mean square of the
+    gradient by E tanh'(sqrt(q) Z)^2, so it falls, too."""
     depth, far = 10, 300
-    tallies = signals(mc, {64: 600, 256: 200}, depth, "tanh", lambda layer: layer)
+    tallies = signals(mc, {64: 400, 256: 200}, depth, "tanh", "glorot", 128)
     square, gain = tanh_recursion(depth)
     yield claimed(
         f"mean square after {depth} layers",
         1.0,
         exact=square,
-        measured=infinite_width({n: tally.mean("square") for n, tally in tallies.items()}),
+        measured=limit_of(tallies, "square"),
     )
     yield claimed(
         f"gain of the gradient over {depth} layers",
         1.0,
         exact=gain,
-        measured=infinite_width({n: tally.mean("gain") for n, tally in tallies.items()}),
+        measured=limit_of(tallies, "gain"),
     )
     yield beside(
         f"2 L times the mean square, L = {far}",
@@ -194,26 +201,29 @@ def glorot_keeps(mc: Sampler) -> Findings:
     expected="holds",
 )
 def orthogonal_start(mc: Sampler) -> Findings:
-    """A product of orthogonal matrices is orthogonal: all singular values are 1. With ReLU and
-    weights sqrt(2) times orthogonal, J the Jacobian of L layers of width n and G = J J^T: the sign
-    of a row of weights decides whether its unit is on, but not the line that it spans, so which
-    units are on are fair coins, independent of these lines. Hence E tr G/n = 1, and E tr G^2/n
-    follows a linear recursion, towards 1 + L for wide layers; isometry would have 1. tr G^2 has a
-    long tail, but where it is large, tr G is, too, whose mean is known."""
+    """A product of orthogonal matrices is orthogonal: all singular values are 1. Now with ReLU, and
+    weights sqrt(2) times orthogonal. J is the Jacobian of L layers of width n, and G = J J^T. The
+    sign of a row of weights decides whether its unit is on, the line that the row spans does not:
+    so which units are on are fair coins, independent of these lines. Hence E tr G/n = 1, and E tr
+    G^2/n follows a linear recursion, towards 1 + L for wide layers; isometry would have 1. tr G^2
+    has a long tail; but where it is large, tr G is large, too, whose mean is known, so that much of
+    the chance can be subtracted (`given`)."""
     random = np.random.default_rng(mc.seed)
-    linear = started(random, 64, 9, "identity", init.orthogonal_)
-    values = singular_values(whole_jacobian(linear, gaussian(random, 64)))
+    linear = Stack("none", "identity", 9, 64, 1, residual=False, init="orthogonal")
+    network = random_network(random, linear)
+    values = singular_values(whole_jacobian(network, gaussian(random, 64)))
     farthest = values[abs(values - 1.0).argmax()]
     yield claimed(
         "singular value farthest from 1, 9 linear layers", 1.0, exact=1.0, measured=farthest
     )
-    with_gain = partial(init.orthogonal_, gain=init.gain("relu"))
 
-    def draw(random: Generator, width: int, depth: int) -> dict[str, float]:
-        """tr G/n and tr G^2/n, averaged over 16 inputs of a network."""
-        network = started(random, width, depth, "relu", with_gain)
+    def draw(random: Generator, stack: Stack) -> dict[str, float]:
+        """tr G/n and tr G^2/n from the first to the last pre-activations, averaged over 16
+        inputs."""
+        _, *stages = random_network(random, stack)
+        width = stack.width
         x = gaussian(random, 8, width)
-        found = jacobians(network, F.concatenate([x, -x]))
+        found = jacobians(Sequential(*stages), F.concatenate([x, -x]))
         gram = found @ found.transpose(0, 2, 1)
         inputs = len(found)
         return {
@@ -222,7 +232,8 @@ def orthogonal_start(mc: Sampler) -> Findings:
         }
 
     for width, depth, networks in ((32, 2, 800), (64, 9, 300)):
-        drawn = each(partial(draw, width=width, depth=depth))
+        stack = Stack("none", "relu", depth + 1, width, 1, residual=False, init="orthogonal")
+        drawn = each(partial(draw, stack=stack))
         name = f"orthogonal {width} {depth}"
         tally = mc.tally(name, drawn, networks, cost=1000 * depth, block=5)
         what = f"ReLU, {depth} layers of {width}"
@@ -255,9 +266,9 @@ def orthogonal_start(mc: Sampler) -> Findings:
 )
 def weights_grow(mc: Sampler) -> Findings:
     """A row of weights is w = g v/|v|, with a length g and a vector v that are learnt. The output
-    does not depend on |v|, so the gradient by v is orthogonal to v. A step of gradient descent
-    of length c |v| makes |v| longer by sqrt(1 + c^2), as in a right triangle; with momentum, that
-    is so in the first step only."""
+    does not depend on |v|, so the gradient with respect to v is orthogonal to v. A step of gradient
+    descent of length c |v| is the other leg of a right triangle: |v| becomes sqrt(1 + c^2) times as
+    long. (With momentum, only in the first step.)"""
     random, rate = np.random.default_rng(mc.seed), 0.1
     layer = WeightNorm(Linear(6, 5)).to(dtype="float64")
     v = layer.layer.weight
@@ -284,17 +295,17 @@ def weights_grow(mc: Sampler) -> Findings:
     expected="holds",
 )
 def data_dependent(mc: Sampler) -> Findings:
-    """The length g of a row and its bias b are set by one batch: divided by the standard deviation
-    that the unit has there, and minus its mean. So it is exact on that batch, for every unit and
-    layer. After ReLU that is division by c1 |w|, c1 the standard deviation of ReLU(Z), Z ~ N(0,
-    1), and w a row: the mean-square gain of the gradient of a wide layer is 1/(2 c1^2) = pi/(pi -
-    1), as in NormProp, for the gradient does not see where g and b come from."""
+    """The length g of a row and its bias b are set by one batch, so that each unit has mean 0 and
+    variance 1 there: exactly, in every layer. For inputs from ReLU that divides by c1 |w|, with c1
+    the standard deviation of ReLU(Z), Z ~ N(0, 1), and w a row. The gradient does not see where g
+    and b come from, so the mean-square gain of a wide layer is 1/(2 c1^2) = pi/(pi - 1), as in
+    NormProp."""
     depth = 4
 
     def draw(random: Generator, width: int) -> dict[str, float]:
-        network = deep(
-            random, depth, lambda random: Sequential(ReLU(), WeightNorm(Linear(width, width)))
-        )
+        stack = Stack("weight", "relu", depth + 1, width, 2 * width, residual=False)
+        _, *stages = random_network(random, stack)
+        network = Sequential(*stages)
         x = gaussian(random, 2 * width, width)
         init.data_dependent_(network, x)
         out = network(x).numpy().astype(np.float64)
@@ -312,8 +323,8 @@ def data_dependent(mc: Sampler) -> Findings:
         found = tallies[192].mean(name)
         what = f"largest {name}, layer {depth}"
         yield claimed(what, 0.0, exact=0.0, measured=found, tolerance=1e-4)
-    gains = {n: tally.power(1.0 / depth, "gain") for n, tally in tallies.items()}
-    yield beside("gain of the gradient, a layer", exact=CHI, measured=infinite_width(gains))
+    gain = limit_of(tallies, "gain", power=1.0 / depth)
+    yield beside("gain of the gradient, a layer", exact=CHI, measured=gain)
     return f"exactly, on that batch. The gradient grows by {CHI:.3f} a layer, as in NormProp"
 
 
@@ -324,10 +335,11 @@ def data_dependent(mc: Sampler) -> Findings:
     expected="holds",
 )
 def scale_of_features(mc: Sampler) -> Findings:
-    """With rows of length g = 1 and no bias, a unit's pre-activation has the mean square of its
-    input, as E (w . x)^2 = |x|^2/n for a random direction w in n dimensions, and ReLU halves it:
-    2^-L after L layers, exactly, at any width."""
-    factor = one_layer(mc, "weight norm", partial(WeightNorm, scale=1.0))
+    """With rows of length g = 1 and no bias, a pre-activation has the mean square of the layer's
+    input: E (w . x)^2 = |x|^2/n for a random direction w in n dimensions. ReLU halves it: 2^-L
+    after L layers, exactly, at any width."""
+    unit_rows = Normalizer("unit-rows", weights=partial(WeightNorm, scale=1.0), bias=False)
+    factor = one_layer(mc, unit_rows, "glorot")
     yield claimed(
         f"log2 of the mean square after {HALVINGS} layers",
         other_than(0.0),
@@ -377,11 +389,11 @@ def selu_fixed_point(mc: Sampler) -> Findings:
     expected="holds",
 )
 def selu_slope(mc: Sampler) -> Findings:
-    """For weights of sum 0 and length 1, a pre-activation is sqrt(v) Z, Z ~ N(0, 1), v the variance
-    of the layer below. Differentiate E s(sqrt(v) Z), s = SELU, by v at 1: E s'(Z) Z/2 = 0.0888,
-    what an error of the variance does to the mean. E s^2 gives E s s' Z = 0.7826 for the variance,
-    as the mean is 0. The paper prints the first cut off after six digits. The sampled ones are
-    differences between v = 1.01 and 0.99, with the same Z."""
+    """For weights of sum 0 and length 1, a pre-activation is sqrt(v) Z, with Z ~ N(0, 1) and v the
+    variance of the layer below. The derivative of E s(sqrt(v) Z), s = SELU, with respect to v at 1
+    is E s'(Z) Z/2 = 0.0888: what an error of the variance does to the mean. That of E s^2 is E s s'
+    Z = 0.7826: what it does to the variance, as the mean is 0. (The paper cuts the first off after
+    six digits.) The measured slopes are differences between v = 1.01 and 0.99, with the same Z."""
     z, weights = normal_grid()
     x = tensor(z, requires_grad=True)
     out = F.selu(x)
@@ -418,10 +430,10 @@ def selu_slope(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def selu_gradients(mc: Sampler) -> Findings:
-    """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But the mean-square
-    gain of the gradient is E SELU'(Z)^2 = 1.0716 for Z ~ N(0, 1) and weights of variance 1/n: above
-    1, as for all that is normalised and no line (G3), and its powers have no bound. The theorem
-    bounds the variance of the signal, not the gradient."""
+    """The signal stays: mean 0 and variance 1 are a stable fixed point (N20). But for weights of
+    variance 1/n, the mean-square gain of the gradient is E SELU'(Z)^2 = 1.0716, Z ~ N(0, 1). That
+    is above 1, as for every normalised activation but a line (G3), so it grows with the depth
+    without bound. The theorem bounds the variance of the signal, not the gradient."""
     depth = 16
     lecun = partial(init.kaiming_normal_, nonlinearity="selu")
     gain = float(moments.gaussian("selu").slope2)
@@ -444,16 +456,14 @@ def selu_gradients(mc: Sampler) -> Findings:
     yield claimed(f"{what}, {far} layers", 1.0, exact=gain**far, measured=found)
     yield beside("the same, 100 layers", exact=gain**100)
     yield claimed("gain a layer", 1.0, exact=gain, measured=one.mean())
-    tallies = signals(mc, {64: 200, 256: 80}, depth, "selu", lecun)
-    gains = {n: tally.mean("gain") for n, tally in tallies.items()}
+    tallies = signals(mc, {64: 200, 256: 80}, depth, "selu", "lecun")
     yield beside(
         f"{what} of deep networks, {depth} layers",
         exact=gain**depth,
-        measured=infinite_width(gains),
+        measured=limit_of(tallies, "gain"),
     )
-    squares = {n: tally.mean("square") for n, tally in tallies.items()}
     what = f"mean square of the signal, layer {depth}"
-    yield beside(what, exact=1.0, measured=infinite_width(squares))
+    yield beside(what, exact=1.0, measured=limit_of(tallies, "square"))
     return (
         f"the signal keeps its scale; the gradient grows to {gain**32:.1f} in 32 layers, "
         f"{gain**100:.0f} in 100"
@@ -467,15 +477,15 @@ def selu_gradients(mc: Sampler) -> Findings:
     expected="holds",
 )
 def nf_net_gammas(mc: Sampler) -> Findings:
-    """gamma = 1/c1, with c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), gives the output
-    variance 1. The constants of the released code, for ReLU and other activations, are 1/c1 of a
-    sample, and off by its error: less than 0.1 %."""
+    """With gamma = 1/c1, c1 the standard deviation of ReLU(Z), Z ~ N(0, 1), the output has variance
+    1. The constants of the released code, for ReLU and other activations, are 1/c1 of a sample, and
+    off by its error: less than 0.1 %."""
 
     def draw(random: Generator, count: int) -> Tensor:
         return F.relu(gaussian(random, count))
 
     gamma = math.sqrt(2.0 / (1.0 - 1.0 / math.pi))
-    found = mc.tally("relu", draw, samples=1_000_000, watch=Tally.std).std()
+    found = mc.tally("1/gamma of relu", draw, samples=1_000_000, watch=Tally.std).std()
     relu = moments.gaussian("relu").std
     yield claimed("1/gamma of ReLU", 1.0 / gamma, exact=relu, measured=found)
     off = {

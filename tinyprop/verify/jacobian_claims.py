@@ -1,5 +1,11 @@
 """Claims on the Jacobian, section 3.4: its expectation, its singular values, and products over
-layers."""
+layers.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn. Where a formula is for infinitely large layers, it is measured in two sizes, and
+`infinite_width` or `limit_of` extrapolates."""
 
 import math
 from functools import partial
@@ -25,21 +31,21 @@ from .closed_forms import (
 )
 from .depth_claims import (
     DEPTH,
-    at_infinite_width,
     layer_by_layer,
-    without_luck_at_infinite_width,
+    limit_without_luck,
 )
 from .ledger import Findings, claim
-from .limits import Limit, infinite_width
+from .limits import Limit, infinite_width, limit_of
 from .moment_claims import exact_unit, gain
 from .monte_carlo import Sampler, Tally, each
 from .networks import (
-    deep,
     gaussian,
     jacobian_rows,
     jacobians,
     layer_with,
+    normprop_layers,
     random_layer,
+    random_layers,
     singular_values,
     two_units,
     whole_jacobian,
@@ -64,9 +70,10 @@ def products_of_rows(mc: Sampler, rho: float) -> Tally:
 @normprop("C12", "3.4", "The diagonal of E[J J^T] is 1.47.", expected="holds")
 def diagonal(mc: Sampler) -> Findings:
     """J is the Jacobian of a ReLU layer with unit rows W~_i, and c1 the standard deviation of
-    ReLU(Z), Z ~ N(0, 1). Row i of J is W~_i/c1 where unit i is on, which it is half of the time:
-    1/(2 c1^2) = pi/(pi - 1), for any row."""
-    found = products_of_rows(mc, 0.5).mean("11")
+    ReLU(Z), Z ~ N(0, 1). Row i of J is W~_i/c1 for inputs that turn unit i on, which are half of
+    all, and 0 for the others. So its mean square length is 1/(2 c1^2) = pi/(pi - 1), for any row.
+    """
+    found = products_of_rows(mc, 0.3).mean("11")
     yield claimed("E[J J^T]_ii", "1.47", exact=CHI, measured=found)
     return "pi/(pi - 1), for any row"
 
@@ -75,8 +82,8 @@ def diagonal(mc: Sampler) -> Findings:
 def off_diagonal(mc: Sampler) -> Findings:
     """Two units whose rows have the cosine rho are both on with probability (pi - arccos rho)/(2
     pi), and then the product of their rows of the Jacobian J is rho/c1^2, with c1 the standard
-    deviation of ReLU(Z), Z ~ N(0, 1): the arc-cosine kernel of degree 0. It vanishes like 0.73 rho:
-    small for incoherent rows, but never 0 for all of them."""
+    deviation of ReLU(Z), Z ~ N(0, 1): the arc-cosine kernel of degree 0. For small rho it is about
+    0.73 rho: small for rows that are nearly orthogonal, but not 0."""
     incoherent = 0.1
     exact = float(jacobian_kernel(incoherent))
     yield claimed(
@@ -138,7 +145,7 @@ def as_a_matrix(mc: Sampler) -> Findings:
     yield beside(
         "relative scatter of eigenvalues, limit",
         exact=scatter,
-        measured=at_infinite_width(sizes, "scatter"),
+        measured=limit_of(sizes, "scatter"),
     )
     return f"its trace is; the eigenvalues of a random square layer go from {low:.2f} to {high:.2f}"
 
@@ -325,12 +332,12 @@ def products(
     """Of G = J J^T, J the Jacobian of `depth` square layers: tr G/n, tr G^2/n and (tr G/n)^2, each
     averaged over 16 inputs of a network."""
 
+    stack = normprop_layers(width, depth, mode, gamma)
+
     def draw(random: Generator) -> dict[str, float]:
-        network = deep(
-            random, depth, lambda random: random_layer(random, width, width, gamma=gamma, mode=mode)
-        )
         x = gaussian(random, 8, width)
-        found = jacobians(network, F.concatenate([x, -x]))  # (16, width, width)
+        both = F.concatenate([x, -x])
+        found = jacobians(random_layers(random, stack), both)  # (16, width, width)
         gram = found @ found.transpose(0, 2, 1)
         traces = (found**2).sum(axis=(1, 2)) / width
         squares = (gram**2).sum(axis=(1, 2)) / width
@@ -351,16 +358,17 @@ def products(
     expected="does not hold as stated",
 )
 def exploding(mc: Sampler) -> Findings:
-    """J_1 to J_L are the Jacobians of L square layers of width n. Given that a unit is on, its row
-    w points to the side of its input, but the law of w w^T is unchanged, and |J_L .. J_1|^2, a sum
-    over w w^T, does not see signs. So gains multiply exactly, at any width: E |J_L .. J_1|^2 / n =
-    (pi/(pi - 1))^L."""
+    """J_1 to J_L are the Jacobians of L square layers of width n. If a unit is on, its row w points
+    to the side of its input. But w and -w have the same w w^T, and |J_L .. J_1|^2 is a sum over w
+    w^T, which does not see the sign. So gains multiply exactly, at any width: E |J_L .. J_1|^2 / n
+    = (pi/(pi - 1))^L."""
     width = 64
+    stack = normprop_layers(width, DEPTH, gamma=1.0)
     off = -C2 / C1 + 1e-6  # above this output, a unit is on
 
     def draw(random: Generator) -> dict[str, float]:
         """Averaged over 8 inputs of a network."""
-        network = deep(random, DEPTH, lambda random: random_layer(random, width, width, gamma=1.0))
+        network = random_layers(random, stack)
         x = gaussian(random, 4, width)
         x = F.concatenate([x, -x])
         gain = (jacobians(network, x) ** 2).sum() / (len(x) * width)
@@ -391,9 +399,9 @@ def exploding(mc: Sampler) -> Findings:
 )
 def isometry(mc: Sampler) -> Findings:
     """G = J J^T for the Jacobian J of L layers of width n, and chi = pi/(pi - 1) is the mean-square
-    gain of one. Isometry would make tr(G^2)/n equal to (tr G/n)^2. But its ratio to chi^(2L) tends
-    to 1 + 2L for wide layers, and a recursion in L gives it exactly for every width: the spectrum
-    of the product spreads with every layer."""
+    gain of one. With isometry, tr(G^2)/n would be (tr G/n)^2. But relative to chi^(2L) it tends to
+    1 + 2L for wide layers, and a recursion in L gives it exactly for every width: the spectrum of
+    the product spreads with every layer."""
     tally = products(mc, 32, 3, 1.0, networks=400)
     better = tally.given({"tr G": CHI**3})  # by C17
     yield claimed(
@@ -414,10 +422,10 @@ def isometry(mc: Sampler) -> Findings:
     expected="in expectation only",
 )
 def jacobian_factor(mc: Sampler) -> Findings:
-    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1. chi gamma^2 = 1.467/1.21^2
-    = 1.0019 for the mean square of a layer; over L layers it is 1.0019^L. Single singular values
-    scatter as before: gamma scales them all alike. For another activation, gamma starts at the
-    inverse of its own Jacobian factor."""
+    """chi = pi/(pi - 1) is the mean-square gain of a layer at gamma = 1, and gamma^2 multiplies it:
+    1.467/1.21^2 = 1.0019 for one layer, 1.0019^L for L. Single singular values scatter as before,
+    as gamma scales all alike. For another activation, gamma starts at the inverse of its own
+    Jacobian factor."""
     width, gain = 32, CHI * PAPER_GAMMA**2
     one = products(mc, width, 1, PAPER_GAMMA, networks=200)
     scatter = math.sqrt(product_moments(width, 1)[0] - 1.0)
@@ -449,11 +457,11 @@ def jacobian_factor(mc: Sampler) -> Findings:
     expected="holds",
 )
 def positive_beta(mc: Sampler) -> Findings:
-    """At t = beta/gamma, the mean-square gain of ReLU is Phi(t)/Var ReLU(Z + t), with Z ~ N(0, 1)
-    and Phi and phi its distribution function and density: 1.467 at 0, 1.120 at 1, 1.018 at 2, as
-    the kink matters less. Over 50 layers 1.120 still multiplies to 290 in mean square, a factor of
-    17 in size; 1.467 to 2e8. Errors of the variance shrink by (Phi - c2 phi)/Var = 0.77 with each
-    layer at t = 1, with c2 the mean of ReLU(Z + t), so a deep network stays put."""
+    """With Z ~ N(0, 1), and Phi and phi its distribution function and density, ReLU has the
+    mean-square gain Phi(t)/Var ReLU(Z + t) at t = beta/gamma: 1.467 at 0, 1.120 at 1, 1.018 at 2,
+    as the kink matters less and less. Over 50 layers 1.120 still multiplies to 290 in mean square,
+    a factor of 17 in size; 1.467 to 2e8. At t = 1, each layer shrinks errors of the variance by
+    (Phi - c2 phi)/Var = 0.77, with c2 the mean of ReLU(Z + t): a deep network stays put."""
     t, layers, depth = 1.0, 5, 20
     density = math.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi)
     probability = closed_forms.normal_cdf(t)
@@ -471,13 +479,13 @@ def positive_beta(mc: Sampler) -> Findings:
         16: products(mc, 16, layers, 1.0, networks=60, mode="exact"),
         64: products(mc, 64, layers, 1.0, networks=40, mode="exact"),
     }
-    found = at_infinite_width(tallies, "tr G")
+    found = limit_of(tallies, "tr G")
     yield beside(f"gain of {layers} layers", exact=one**layers, measured=found)
     signal = {
         32: layer_by_layer(mc, 32, depth, networks=90, gamma=1.0, beta=t, mode="exact"),
         128: layer_by_layer(mc, 128, depth, networks=60, gamma=1.0, beta=t, mode="exact"),
     }
-    at_end = without_luck_at_infinite_width(signal, f"E u^2 {depth}")
+    at_end = limit_without_luck(signal, f"E u^2 {depth}")
     yield claimed(f"E u^2, layer {depth}", 1.0, exact=1.0, measured=at_end)
     slope = (probability - mean * density) / variance
     what = "factor of an error of the variance"

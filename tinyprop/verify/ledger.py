@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,6 +105,7 @@ def claim(
     """
 
     def enter(measure: Measure) -> Claim:
+        check_is_entered_right(id, section, statement, measure)
         stem = Path(measure.__code__.co_filename).stem
         new = Claim(id, section, statement, measure, expected, family or stem)
         problem = problem_of(new)
@@ -117,6 +119,19 @@ def claim(
         return new
 
     return enter
+
+
+def check_is_entered_right(id: Any, section: Any, statement: Any, measure: Any) -> None:
+    texts = {"id": id, "section": section, "statement": statement}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            got = f"claim {id!r} with {name}={text!r}"
+            hint = "@tp.verify.claim('X1', 'my paper, 2', 'The statement.')"
+            raise TypeError(explain(got, "id, section and statement are texts", hint))
+    if not isfunction(measure):
+        got = f"claim {id}, made of a {type(measure).__name__}"
+        rule = "the decorator stands above a function with a docstring"
+        raise TypeError(explain(got, rule, "def measure(mc): ..., which calls what you have"))
 
 
 def unregister(id: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..report.estimate import Estimate
+from .monte_carlo import Tally
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,13 @@ def infinite_width(
     if limit == 0.0:
         return Limit(found, large_correction)
     return Limit(found, large_correction * small_correction / abs(limit))
+
+
+def limit_of(tallies: Mapping[int, Tally], quantity: str, power: float = 1.0) -> Limit:
+    """The limit of the mean of a quantity, or of a power of it, from tallies at two widths.
+
+    >>> low, high = (tp.verify.Tally.of({"gain": [1.0 + 1.0 / n] * 9}) for n in (10, 40))
+    >>> round(limit_of({10: low, 40: high}, "gain").estimate.mean, 9)
+    1.0
+    """
+    return infinite_width({width: tally.power(power, quantity) for width, tally in tallies.items()})

@@ -1,5 +1,10 @@
 """Claims on the moments of activations: Remarks 1 and 2, other activations, what ReLU does to
-correlations."""
+correlations.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn."""
 
 import math
 from functools import partial
@@ -64,7 +69,7 @@ def relu_variance(mc: Sampler) -> Findings:
     def draw(random: Generator, count: int) -> Tensor:
         return F.relu(gaussian(random, count))
 
-    found = mc.tally("relu", draw, samples=4_000_000, watch=Tally.variance)
+    found = mc.tally("variance of relu", draw, samples=4_000_000, watch=Tally.variance)
     yield claimed(
         "Var max(0, X)",
         (1.0 - 1.0 / math.pi) / 2.0,
@@ -104,7 +109,8 @@ def prelu_variance(mc: Sampler) -> Findings:
     squared mean of C03."""
     for a in (-2.0, -1.0, 0.25, 3.0):
         draw = prelu_of_normals(a)
-        found = mc.tally(f"prelu {a}", draw, samples=2_000_000, watch=Tally.variance)
+        name = f"variance of prelu {a}"
+        found = mc.tally(name, draw, samples=2_000_000, watch=Tally.variance)
         yield claimed(
             f"variance at a = {a:g}",
             ((1.0 + a * a) - (1.0 - a) ** 2 / math.pi) / 2.0,
@@ -187,8 +193,8 @@ def on_grid(layer: NormPropLinear, z: HostArray) -> HostArray:
     "C30", "4.6", "(s(u) - c2)/c1 normalises the output of any activation s.", expected="holds"
 )
 def any_activation(mc: Sampler) -> Findings:
-    """c2 and c1 are the mean and standard deviation of s(u), u ~ N(0, 1). They do not fit gamma u +
-    beta: see G1."""
+    """c2 and c1 are the mean and the standard deviation of s(u), u ~ N(0, 1): what is left has mean
+    0 and variance 1. For gamma u + beta they are others: see G1."""
     z, weights = normal_grid()  # for expectations over N(0, 1), to 15 digits
     means = []
     for name in sorted(activations, key=lambda name: name != "tanh"):
@@ -233,9 +239,9 @@ NFNETS = {  # 1/c1 as sampled by Brock et al. (2021)
 )
 def by_simulation(mc: Sampler) -> Findings:
     """c2 and c1 are the mean and the standard deviation of s(Z) for the activation s and Z ~ N(0,
-    1). A mean of N samples has the standard error c1/sqrt(N): a simulation is right, and slow. With
-    10,000 samples the error is 0.006 for ReLU, with 24 quadrature nodes on a few panels it is
-    rounding. NFNets ship the sampled 1/c1 = 1.71396."""
+    1). A mean of N samples has the standard error c1/sqrt(N), so a simulation finds them, slowly:
+    with 10,000 samples the error is 0.006 for ReLU, while 24 quadrature nodes on a few panels are
+    exact but for rounding. NFNets ship the sampled 1/c1 = 1.71396."""
 
     def draw(random: Generator, count: int) -> Tensor:
         return F.tanh(gaussian(random, count))
@@ -294,10 +300,10 @@ def edgeworth(n: int, k4: float, k6: float) -> float:
     expected="approximate",
 )
 def not_gaussian(mc: Sampler) -> Findings:
-    """A filter of one pixel x passes its law on: E max(0, x) = E|x|/2. A dense filter of n weights
-    in a random direction averages it out: with c2 = 1/sqrt(2 pi), and k4 and k6 the cumulants of a
-    pixel, Edgeworth's expansion is c2 (1 - k4/(8 (n + 2)) + k6/(16 (n + 2)(n + 4)) - 5 k4^2 (9n +
-    96)/(384 (n + 2)(n + 4)(n + 6))) + O(1/n^3)."""
+    """A filter of a single weight passes on the distribution of its pixel x: E max(0, x) = E|x|/2.
+    A filter of n weights in a random direction averages it out. With c2 = 1/sqrt(2 pi), and k4 and
+    k6 the cumulants of a pixel, Edgeworth's expansion is c2 (1 - k4/(8 (n + 2)) + k6/(16 (n + 2)(n
+    + 4)) - 5 k4^2 (9n + 96)/(384 (n + 2)(n + 4)(n + 6))) + O(1/n^3)."""
     n = 27
     unit = one_unit(gamma=1.0)
 
@@ -361,9 +367,9 @@ def gain(mc: Sampler, name: str, layer: NormPropLinear) -> Estimate:
     expected="holds",
 )
 def exact_normprop(mc: Sampler) -> Findings:
-    """gamma u + beta is N(beta, gamma^2) if u is N(0, 1): take the activation's mean c2 and
-    standard deviation c1 for that, and differentiate them. ReLU's output o depends on beta/gamma
-    only: gamma do/dgamma + beta do/dbeta = 0."""
+    """If u is N(0, 1), then gamma u + beta is N(beta, gamma^2). Take the mean c2 and the standard
+    deviation c1 of the activation there, and differentiate them, too. ReLU's output o depends on
+    beta/gamma only: gamma do/dgamma + beta do/dbeta = 0."""
     settings = (
         ("relu", 0.7, 0.5),
         ("relu", 1.5, -0.5),
@@ -399,10 +405,10 @@ def exact_normprop(mc: Sampler) -> Findings:
     expected="holds",
 )
 def no_free_lunch(mc: Sampler) -> Findings:
-    """Expand the output o in normalised Hermite polynomials of degree k with coefficients a_k: Var
+    """Expand the output o in normalised Hermite polynomials of degree k, with coefficients a_k: Var
     o is the sum of a_k^2 over k >= 1, and E o'^2 that of k a_k^2. So the gain E o'^2/Var o is the
-    mean Hermite degree: at least 1, and 1 only for a line (Gaussian Poincare inequality; no jumps).
-    No gamma, beta, c1, c2 keeps the scale both ways."""
+    mean Hermite degree: at least 1, and 1 only for a line (the Gaussian Poincare inequality; o has
+    no jumps). No gamma, beta, c1 and c2 keep the scale both ways."""
     for name, function in {"tanh": np.tanh, "sin": np.sin}.items():
         yield claimed(
             f"gain of {name}, and its mean Hermite degree",

@@ -55,14 +55,12 @@ class Tally:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, values: Any, overwrite: bool = False) -> "Tally":
-        """The tally of one block: an array (count,) or (k, count), or arrays by name. Overwriting
-        the values saves memory, and so time."""
+    def of(cls, values: Any) -> "Tally":
+        """The tally of one block: an array (count,) or (k, count), or arrays by name."""
         block, names = as_block(values)
-        xp = array_module(block)
         count = block.shape[1]
         means = block.sum(axis=1) / count
-        away = xp.subtract(block, means[:, None], out=block if overwrite else None)
+        away = block - means[:, None]
         squares = away * away
         # sums over the samples: (k, 1, count) @ (k, count, 1) -> (k,)
         cubes = (squares[:, None] @ away[:, :, None])[:, 0, 0]
@@ -75,6 +73,13 @@ class Tally:
     @classmethod
     def merged(cls, parts: Sequence["Tally"]) -> "Tally":
         """The tally of all parts, computed on the backend that they share."""
+        for part in parts:
+            if part.names != parts[0].names:
+                one, other = (", ".join(names) for names in (parts[0].names, part.names))
+                rule = "each block of samples has the same quantities, in the same order"
+                raise ShapeError(
+                    f"blocks of {one} and of {other}", rule, "the same names each time"
+                )
         xp = array_module(parts[0].means)
         count = sum(part.count for part in parts)
         counts = xp.array([part.count for part in parts], np.float64)[:, None]  # (parts, 1)
@@ -210,24 +215,32 @@ def as_block(values: Any) -> tuple[Array, tuple[str, ...]]:
 
 
 def as_array(values: Any) -> Array:
-    if isinstance(values, Tensor):
-        return values.data
+    """Whole numbers, truth values and float16, whose sums would lose digits, as float64."""
+    array = values.data if isinstance(values, Tensor) else values
     if isinstance(values, (list, tuple)):
-        return np.array(values, np.float64)
-    return values
+        array = np.array(values, np.float64)
+    if array.dtype.kind not in "fiub":
+        got = f"samples of dtype {array.dtype}"
+        rule = "samples are real numbers"
+        raise ShapeError(got, rule, "their real parts, or their sizes: abs(samples)")
+    is_exact = array.dtype.kind == "f" and array.dtype != np.float16
+    return array if is_exact else array.astype(np.float64)
 
 
 def checked(values: Any, count: int, name: str) -> Any:
     """What a draw returned, if it is so many samples."""
     arrays = list(values.values()) if isinstance(values, Mapping) else [values]
-    shapes: list[tuple[int, ...]] = [getattr(as_array(array), "shape", ()) for array in arrays]
-    for shape in shapes:
+    shapes: list[tuple[int, ...]] = []
+    for array in arrays:
+        is_list = isinstance(array, (list, tuple))
+        shapes.append(as_array(array).shape if is_list else getattr(array, "shape", ()))
+    for shape in shapes or [()]:
         one = len(shape) == 1
         several = len(shape) == 2 and not isinstance(values, Mapping)
         if not (one or several) or shape[-1] != count:
             got = f"{name!r}, a draw of {count} samples that returns {shape or type(values)}"
             rule = "it returns (samples,), (quantities, samples), or arrays (samples,) by name"
-            raise ShapeError(got, rule, "return F.relu(x)[:, 0] for x of shape (samples, 1)")
+            raise ShapeError(got, rule, f"as many samples as the argument count, {count}")
     return values
 
 
@@ -261,7 +274,7 @@ class Plan:
             for start in range(0, samples, self.block):
                 count = min(self.block, samples - start)
                 drawn = checked(self.draw(random, count), count, self.name)
-                parts.append(Tally.of(drawn, overwrite=not isinstance(drawn, Tensor)))
+                parts.append(Tally.of(drawn))
             # not in between, so that a device is not kept waiting
             return Tally.merged(parts).on_host()
 
@@ -358,6 +371,11 @@ def each(draw: Callable[[np.random.Generator], Any]) -> Draw:
         if not isinstance(drawn[0], Mapping):
             return np.array(drawn, np.float64).T
         names = drawn[0].keys()
+        for one in drawn:
+            if one.keys() != names:
+                got = f"a sample of {', '.join(one)} after one of {', '.join(names)}"
+                rule = "each sample has the same quantities"
+                raise ShapeError(got, rule, "a number for each name, in every sample")
         return {name: np.array([one[name] for one in drawn], np.float64) for name in names}
 
     return several

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from .. import Tensor, grad, manual_seed, no_grad, tensor
 from ..engine.arrays import HostArray, array_module, default_backend, to_backend, to_numpy
 from ..engine.random import next_key, normals
-from ..nn import Linear, Module, NormPropLinear, Sequential
+from ..nn import BatchNorm, Linear, Module, Normalizer, NormPropLinear, Sequential
+from ..theory.stacks import Stack
 
 
 def gaussian(random: np.random.Generator, *shape: int) -> Tensor:
@@ -106,20 +108,42 @@ def seeded(random: np.random.Generator) -> None:
     manual_seed(int(random.integers(2**62)))
 
 
-def dense(random: np.random.Generator, width: int, variance: float = 1.0) -> Linear:
-    """A square linear layer without bias, of Gaussian weights of this variance over the width: 2 is
-    He's."""
+# BatchNorm divides by the standard deviation itself
+EXACT_BATCH_NORM = Normalizer("batch-norm", before=partial(BatchNorm, eps=0.0), bias=False)
+
+
+def dense(random: np.random.Generator, width: int) -> Linear:
+    """A square linear layer without bias, of Gaussian weights of variance 1 over the width."""
     layer = Linear(width, width, bias=False)
-    layer.weight.data = gaussian(random, width, width).data * math.sqrt(variance / width)
+    layer.weight.data = gaussian(random, width, width).data / math.sqrt(width)
     return layer
 
 
-def deep(
-    random: np.random.Generator, depth: int, layer: Callable[[np.random.Generator], Module]
-) -> Sequential:
-    """A deep network: so many layers, each drawn afresh."""
+def random_network(random: np.random.Generator, stack: Stack) -> Sequential:
+    """A random network: stages that end before an activation, or residual blocks."""
     seeded(random)
-    return Sequential(*(layer(random) for _ in range(depth)))
+    return stack.network()
+
+
+def random_layers(random: np.random.Generator, stack: Stack) -> Sequential:
+    """A random network, cut into layers that end with their activation."""
+    modules = [module for stage in random_network(random, stack) for module in stage]
+    modules += stack.activated(stack.width)
+    size = len(modules) // stack.depth
+    starts = range(0, len(modules), size)
+    return Sequential(*(Sequential(*modules[i : i + size]) for i in starts))
+
+
+def normprop_layers(
+    width: int,
+    depth: int,
+    mode: str = "paper",
+    gamma: float | None = None,
+    beta: float | None = None,
+) -> Stack:
+    """Square layers of NormProp and ReLU whose rows point in random directions, uniformly."""
+    norm = {"paper": "normprop", "exact": "normprop-exact"}[mode]
+    return Stack(norm, "relu", depth, width, 1, False, gamma, beta, init="lecun")
 
 
 def orthogonal_samples(

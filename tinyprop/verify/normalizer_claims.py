@@ -1,5 +1,13 @@
 """What other papers say of BatchNorm (N01 to N08), LayerNorm and RMSNorm (N13 to N15), tested
-before training."""
+before training.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn. `probe` sends a batch through a network, and a random gradient back: "gain" is
+the mean-square gain of the gradient, "square" the mean square of the outputs. A `Stack` describes
+random layers. A formula for infinitely wide layers is measured at two widths, and `limit_of` or
+`infinite_width` extrapolates."""
 
 import math
 from collections.abc import Callable
@@ -15,22 +23,25 @@ from ..functional.activation import activations
 from ..nn import Activation, BatchNorm, LayerNorm, Module, ReLU, RMSNorm, Sequential
 from ..report.estimate import Estimate
 from ..theory.gains import batch_norm_gain, norm_gain
+from ..theory.stacks import Stack
 from ..theory.wide import Wide
 from . import closed_forms
 from .case import as_derived, at_least, beside, claimed, other_than
 from .closed_forms import C2, CHI, JACOBIAN_FACTOR, arc_cosine
 from .jacobian_claims import edge_of_spectrum, nonzero
 from .ledger import Findings, claim
-from .limits import infinite_width
+from .limits import infinite_width, limit_of
 from .monte_carlo import Sampler, each
 from .networks import (
+    EXACT_BATCH_NORM,
     batch,
-    deep,
     dense,
     gaussian,
     largest_difference,
     orthogonal_samples,
     probe,
+    random_layers,
+    random_network,
     singular_values,
 )
 
@@ -45,10 +56,10 @@ layernorm = partial(claim, family="layernorm")
     expected="holds",
 )
 def scale_of_weights(mc: Sampler) -> Findings:
-    """W are the weights of a layer, u its input and a > 0. BN(x) = (x - m)/sqrt(v + eps) with the
-    mean m and variance v of x over the mini-batch: a multiplies x, m and sqrt(v), and cancels, if
-    eps = 0. With eps, BN((aW)u) is BN(Wu) times sqrt((v + eps)/(v + eps/a^2)). A negative a turns
-    the sign."""
+    """W are the weights of a layer, u its input, and a > 0. With the mean m and the variance v of x
+    over the mini-batch, BN(x) = (x - m)/sqrt(v + eps). If eps = 0, a multiplies x, m and sqrt(v),
+    and cancels. With eps, BN((aW)u) is BN(Wu) times sqrt((v + eps)/(v + eps/a^2)). A negative a
+    flips the sign."""
     random, a, eps = np.random.default_rng(mc.seed), 3.0, 0.1
     u = batch(random, 16, 6) @ batch(random, 6, 5)
     bn = BatchNorm(5, eps=0.0).to(dtype="float64")
@@ -73,10 +84,10 @@ def scale_of_weights(mc: Sampler) -> Findings:
     expected="holds",
 )
 def smaller_gradients(mc: Sampler) -> Findings:
-    """By N01 the loss, as a function of the weights W, is the same at aW. Differentiate by W: its
-    gradient at aW is 1/a of that at W. Differentiate by a at a = 1: each row w of W is orthogonal
-    to its gradient. The gradient by the layer's input u does not change, as W u is multiplied by a,
-    and its gradient by 1/a."""
+    """By N01 the loss, as a function of the weights W, is the same at aW. So its gradient with
+    respect to W is, at aW, 1/a of what it is at W; and the derivative along a is 0 at a = 1, so
+    each row w of W is orthogonal to its gradient. The gradient with respect to the layer's input u
+    stays the same, as W is multiplied by a, and the gradient after it by 1/a."""
     random, a = np.random.default_rng(mc.seed), 3.0
     x, weights, terms = batch(random, 16, 6), batch(random, 5, 6), batch(random, 16, 5)
     bn = BatchNorm(5, eps=0.0).to(dtype="float64")
@@ -109,11 +120,12 @@ def smaller_gradients(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def conjecture(mc: Sampler) -> Findings:
-    """A conjecture, for the map y -> BN(W ReLU(y)) between normalised inputs of consecutive layers.
-    If y is N(0, 1) and the batch large, BN divides by c1 |w|, with c1 the standard deviation of
-    ReLU(Z), Z ~ N(0, 1), and w a row of W: the Jacobian of one sample is that of a NormProp layer.
-    Half of its columns are 0, and the other singular values fill (1/c1) [1 - sqrt(1/2), 1 +
-    sqrt(1/2)]; their root mean square with the zeros is sqrt(pi/(pi - 1)) = 1.2112."""
+    """It is a conjecture, on the map y -> BN(W ReLU(y)) between normalised inputs of consecutive
+    layers. If y is N(0, 1) and the batch is large, BN divides by c1 |w|, with c1 the standard
+    deviation of ReLU(Z), Z ~ N(0, 1), and w a row of W. So the Jacobian of one sample is that of a
+    NormProp layer: half of its columns are 0, and the other singular values fill (1/c1) [1 -
+    sqrt(1/2), 1 + sqrt(1/2)]. With the zeros, their root mean square is sqrt(pi/(pi - 1)) = 1.2112.
+    """
 
     def own_jacobian(y: Tensor, others: Tensor, weight: Tensor) -> HostArray:
         """The Jacobian of one sample, transposed. BatchNorm treats each unit by itself, so each
@@ -140,7 +152,7 @@ def conjecture(mc: Sampler) -> Findings:
         return dict(zip(names, np.mean(found, axis=0), strict=True))
 
     tallies = {}
-    for width, layers in ((64, 400), (256, 120)):
+    for width, layers in ((64, 600), (256, 160)):
         drawn = each(partial(draw, width=width))
         tallies[width] = mc.tally(f"batch norm spectrum {width}", drawn, layers, 10**5, 1)
     low, high = closed_forms.spectrum_edges(1, 1)
@@ -148,13 +160,13 @@ def conjecture(mc: Sampler) -> Findings:
         "root mean square of singular values",
         1.0,
         exact=JACOBIAN_FACTOR,
-        measured=infinite_width({n: tally.power(0.5, "square") for n, tally in tallies.items()}),
+        measured=limit_of(tallies, "square", power=0.5),
     )
     yield claimed(
         "fraction of them that is 0",
         0.0,
         exact=0.5,
-        measured=infinite_width({n: tally.mean("zero") for n, tally in tallies.items()}),
+        measured=limit_of(tallies, "zero"),
     )
     for what, exact in (("largest", high), ("smallest", low)):
         limit = edge_of_spectrum(tallies, what)
@@ -218,11 +230,12 @@ def batch_gain(
     expected="holds",
 )
 def linear_batch_norm(mc: Sampler) -> Findings:
-    """In mean square, for batches of B. The gradient by u = W x loses its mean over the batch and
-    its part along u, so B - 2 of the B - 1 centred directions remain, and is divided by the
-    standard deviation of u over the batch: 1/v for v ~ chi^2/B of B - 1 degrees of freedom has the
-    mean B/(B - 3). Random weights W make samples orthogonal (N08). Then this is exact at any width
-    n, up to a factor 1 - 2/n, which the measurement is divided by."""
+    """In mean square, for batches of B. The gradient with respect to u = W x loses its mean over
+    the batch and its part along u, so that B - 2 of the B - 1 centred directions remain. Then it is
+    divided by the standard deviation of u over the batch: for v ~ chi^2/B of B - 1 degrees of
+    freedom, 1/v has the mean B/(B - 3). As random weights W make samples orthogonal (N08), they are
+    drawn so; then this is exact at any width n, up to a factor 1 - 2/n, by which the measurement is
+    divided."""
     for size, layers in ((8, 2400), (64, 240)):
         yield claimed(
             f"mean-square gain, B = {size}",
@@ -240,11 +253,11 @@ def linear_batch_norm(mc: Sampler) -> Findings:
     expected="holds",
 )
 def relu_batch_norm(mc: Sampler) -> Findings:
-    """The values y of a unit in a batch of B are uniform on a sphere (N04). With D = diag ReLU'(y),
-    G the projection on what is centred over the batch and P on what is also orthogonal to y, the
-    mean-square gain of the gradient is B/((B - 3)(B - 1)) E tr(D G D P) over the variance of
-    ReLU(y) in the batch. As B grows, it falls to pi/(pi - 1) = 1.467, and its root to 1.21:
-    NormProp's number (C12), as the batch's statistics become those of all data."""
+    """The values y of a unit in a batch of B are uniform on a sphere (N04). Let D = diag ReLU'(y),
+    G the projection on what is centred over the batch, and P the projection on what is also
+    orthogonal to y. The mean-square gain of the gradient is B/((B - 3)(B - 1)) E tr(D G D P), over
+    the variance of ReLU(y) in the batch. As B grows, it falls to pi/(pi - 1) = 1.467, and its root
+    to 1.21, NormProp's number (C12): the statistics of the batch become those of all data."""
     limit = math.sqrt(batch_norm_gain(10**6))
     yield claimed("gain in size, B = 10^6", "1.21", exact=limit)
     for size, layers in ((8, 1200), (64, 200)):
@@ -256,23 +269,20 @@ def relu_batch_norm(mc: Sampler) -> Findings:
     size, depth = 32, 5
 
     def draw(random: Generator, width: int) -> dict[str, float]:
-        network = deep(
-            random,
-            depth,
-            lambda random: Sequential(ReLU(), dense(random, width), BatchNorm(width, eps=0.0)),
-        )
-        x = BatchNorm(width, eps=0.0)(gaussian(random, size, width)).detach()
-        return probe(random, network, x, centered=True)
+        stack = Stack(EXACT_BATCH_NORM, "relu", depth + 1, width, size, residual=False)
+        first, *others = random_network(random, stack)
+        x = first(gaussian(random, size, width)).detach()
+        return probe(random, Sequential(*others), x, centered=True)
 
-    by_width = {}
+    tallies = {}
     for width, networks in ((64, 80), (256, 40)):
         drawn = each(partial(draw, width=width))
-        tally = mc.tally(f"deep batch norm {width}", drawn, networks, cost=10**5, block=1)
-        by_width[width] = tally.power(0.5 / depth, "gain")
+        name = f"deep batch norm {width}"
+        tallies[width] = mc.tally(name, drawn, networks, cost=10**5, block=1)
     yield beside(
         f"gain in size a layer, {depth} layers, B = {size}",
         exact=math.sqrt(batch_norm_gain(size)),
-        measured=infinite_width(by_width),
+        measured=limit_of(tallies, "gain", power=0.5 / depth),
     )
     return (
         f"in the limit; {math.sqrt(batch_norm_gain(8)):.3f} for a batch of 8. After 50 layers it "
@@ -288,9 +298,9 @@ def relu_batch_norm(mc: Sampler) -> Findings:
 )
 def no_activation_helps(mc: Sampler) -> Findings:
     """For large batches the mean-square gain of a layer is chi = E s'(Z)^2/Var s(Z), with s the
-    activation and Z ~ N(0, 1): BatchNorm removes mean and variance of s, whatever they are. chi is
-    the mean degree of s in Hermite polynomials (G3): at least 1, and 1 for a line only. Small
-    batches add to it, by the integral of N06 for this s."""
+    activation and Z ~ N(0, 1): BatchNorm removes the mean and the variance of s, whatever they are.
+    chi is the mean degree of s in Hermite polynomials (G3): at least 1, and 1 only for a line.
+    Small batches add to it, by the integral of N06 for this s."""
     chi = {name: float(moments.gaussian(name).jacobian_factor ** 2) for name in activations}
     least = min(chi.values())
     yield claimed("least gain of all activations, large batches", at_least(1.0), exact=least)
@@ -336,12 +346,9 @@ def orthogonal(mc: Sampler) -> Findings:
     def draw(random: Generator, width: int) -> dict[str, float]:
         common, own = gaussian(random, 1, width), gaussian(random, size, width)
         x = math.sqrt(alike) * common + math.sqrt(1.0 - alike) * own
-
-        def layer(random: Generator, *norm: Module) -> Module:
-            return Sequential(dense(random, width, 2.0), *norm, ReLU())
-
-        normalized = deep(random, depth, lambda r: layer(r, BatchNorm(width, eps=0.0)))
-        plain = deep(random, depth, layer)
+        shape = ("relu", depth, width, size)
+        normalized = random_layers(random, Stack(EXACT_BATCH_NORM, *shape, residual=False))
+        plain = random_layers(random, Stack("none", *shape, residual=False, init="he"))
         outputs = {"inputs": x, "with": normalized(x), "without": plain(x)}
         return {name: mean_cosine(out.numpy().astype(float)) for name, out in outputs.items()}
 
@@ -354,10 +361,7 @@ def orthogonal(mc: Sampler) -> Findings:
         plain = plain.apply("relu").weighted(2.0)
     without = float(plain.cosines[0])
     exact = {"with": 2.0 * arc_cosine(-1.0 / (size - 1)), "inputs": alike, "without": without}
-    limits = {
-        name: infinite_width({n: tally.mean(name) for n, tally in tallies.items()})
-        for name in exact
-    }
+    limits = {name: limit_of(tallies, name) for name in exact}
     what = f"mean cosine, layer {depth}, B = {size}"
     yield claimed(what, as_derived, exact=exact["with"], measured=limits["with"])
     yield beside("the same of the inputs", exact=alike, measured=limits["inputs"])
@@ -378,10 +382,10 @@ def orthogonal(mc: Sampler) -> Findings:
     expected="holds",
 )
 def layer_invariances(mc: Sampler) -> Findings:
-    """LN(u) = (u - m)/sqrt(v) with m and v the mean and variance over the units of one sample; u =
-    W x. W times a number, one vector added to all rows of W, and x times a number multiply u, or
-    add the same to all units: nothing is left of it. One row times a number, or a constant added to
-    all inputs x, changes u unit by unit, and is seen."""
+    """LN(u) = (u - m)/sqrt(v), with m and v the mean and the variance over the units of one sample,
+    u = W x. A number times W, a number times x, or one vector added to all rows of W: each
+    multiplies u, or adds the same to all units, which m and v remove. A number times one row, or a
+    number added to all inputs, changes units differently, and is seen."""
     random = np.random.default_rng(mc.seed)
     x, w = batch(random, 9, 6), batch(random, 8, 6)
     layer_norm = LayerNorm(8, eps=0.0).to(dtype="float64")
@@ -436,8 +440,8 @@ def layer_gain(
 def where_it_stands(mc: Sampler) -> Findings:
     """Before ReLU, u is normalised and half of the units are on: the mean-square gain is (n - 1)(n
     - 2)/(n (n - 3)) for n units and inputs of mean square 1/2, as ReLU leaves them. After ReLU,
-    LayerNorm removes the mean that ReLU makes and divides by the standard deviation c1 of the rest:
-    the gain is 1/(2 c1^2) = pi/(pi - 1) = 1.467 for wide layers."""
+    LayerNorm removes the mean that ReLU makes and divides by the standard deviation c1 of the rest,
+    so that the gain of wide layers is 1/(2 c1^2) = pi/(pi - 1) = 1.467."""
     width = 32
     yield claimed(
         f"gain, LayerNorm before ReLU, n = {width}",
@@ -469,10 +473,10 @@ def pair(random: Generator, width: int, cosine: float) -> Tensor:
 )
 def without_centering(mc: Sampler) -> Findings:
     """RMSNorm divides the units of a sample by their root mean square, and leaves their mean. With
-    random weights that mean is small, of order 1/sqrt(n) for n units: before ReLU, the mean-square
-    gain is (n - 1)^2/(n (n - 2)), and 1 for wide layers as LayerNorm's. The cosine of two samples
-    goes from rho to 2 k(rho) in both, k the arc-cosine kernel of degree 1. What differs: RMSNorm
-    sees it if the same number is added to all units."""
+    random weights that mean is small, of order 1/sqrt(n) for n units. Before ReLU, the mean-square
+    gain is (n - 1)^2/(n (n - 2)): 1 for wide layers, as with LayerNorm. Both take the cosine of two
+    samples from rho to 2 k(rho), k the arc-cosine kernel of degree 1. They differ if the same
+    number is added to all units: RMSNorm sees it."""
     width, rho = 32, 0.5
     yield claimed(
         f"gain, RMSNorm before ReLU, n = {width}",

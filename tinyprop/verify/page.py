@@ -12,20 +12,24 @@ from .settling import Result
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1b1b1b; background: #fff }
+  color: #1b1b1b; background: #fff; overflow-wrap: break-word }
 h2 { font-size: 1.05rem; margin: 2rem 0 0.2rem }
 table { border-collapse: collapse; margin: 0.6rem 0; font-size: 0.9rem }
 th, td { border-bottom: 1px solid #ccc; padding: 0.15rem 0.8rem 0.15rem 0; text-align: left }
 .verdict { font-weight: 600 } .wrong { color: #a3001b } .quiet { color: #555 }
 pre { white-space: pre-wrap; color: #a3001b }
+.wide { overflow-x: auto }  /* on a phone, the table scrolls and not the page */
+@media (max-width: 30rem) {
+  table { font-size: 0.8rem } th, td { padding-right: 0.4rem; line-height: 1.3 } }
 @media (prefers-color-scheme: dark) {
   body { color: #e6e6e6; background: #16181b } th, td { border-color: #444 }
   .wrong, pre { color: #ff8a8a } .quiet { color: #aaa } }
 """
 NOTE = (
-    "Rows with a star are shown, and compared with their measurement; they are not judged. The "
-    "last column has the smallest error of the exact number that would be noticed: relative to it, "
-    "or absolute where it has no %."
+    "Rows with a star are shown, and compared with their measurement; they are not judged. Error "
+    "bars cover chance, at 95 %, and what the measurement is known to neglect. The last column has "
+    "the smallest error of the exact number that would be noticed: relative to it, or absolute "
+    "where it has no %."
 )
 
 
@@ -74,7 +78,7 @@ def page(results: Sequence[Result]) -> str:
             f"{html.escape(result.reason)}</p>",
         ]
         if result.cases:
-            parts += [rows(result).html()]
+            parts += [f'<div class="wide">{rows(result).html()}</div>']
         if result.problem:
             parts += [f"<pre>{html.escape(result.problem)}</pre>"]
         text = f"{place(result.section)}. {result.derivation}"

@@ -1,4 +1,9 @@
-"""Claims on convolutional networks: pooling, padding, and the paper's architecture."""
+"""Claims on convolutional networks: pooling, padding, and the paper's architecture.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn."""
 
 import math
 from functools import partial
@@ -21,7 +26,12 @@ WINDOW = 9
 
 
 def pooled_tally(
-    mc: Sampler, pool: Module, rho: float, watch: Watch = Tally.mean, samples: int = 400_000
+    mc: Sampler,
+    pool: Module,
+    rho: float,
+    watch: Watch = Tally.mean,
+    samples: int = 400_000,
+    name: str = "",
 ) -> Tally:
     """The first window of a pool over 3 x 3 normalised ReLU units, whose pre-activations have
     correlation rho: they have a part in common."""
@@ -34,7 +44,7 @@ def pooled_tally(
             units = layer(own * math.sqrt(1.0 - rho) + common * math.sqrt(rho))
             return pool(units).numpy()[:, 0, 0, 0]  # of a padded pool, the window at a corner
 
-    name = f"{pool!r} {rho}"
+    name = f"{name or repr(pool)} {rho}"
     return mc.tally(name, draw, samples, cost=WINDOW + 1, block=4096, watch=watch)
 
 
@@ -47,8 +57,8 @@ def pooled_tally(
 def max_pooling(mc: Sampler) -> Findings:
     """If the pre-activations of k units have correlation rho, the largest of the units is
     ReLU(sqrt(rho) Z + sqrt(1 - rho) M), with Z normal and M the largest of k independent normals:
-    an integral over M. For k = 9 and small 1 - rho the mean shifts by 1.27 sqrt(1 - rho), 0.13
-    standard deviations even at 0.99. At a corner of a padded map k is 4."""
+    its moments are an integral over M. For k = 9 and rho near 1 the mean shifts by 1.27 sqrt(1 -
+    rho): by 0.13 standard deviations even at 0.99. At a corner of a padded map k is 4."""
     for rho, samples in ((0.9, 400_000), (0.5, 400_000), (0.99, 2_000_000)):
         found = pooled_tally(mc, MaxPool2d(3), rho, samples=samples)
         mean, std = max_pool(WINDOW, rho)
@@ -151,12 +161,12 @@ def architecture(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def padded_border(mc: Sampler) -> Findings:
-    """This is about a probable misprint: the paper's C(192,5,1,0)-C(192,1,1,2) pads a 1 x 1 filter,
-    and may stand for C(192,5,1,2)-C(192,1,1,0). As printed, C(192,1,1,2) pads 4 x 4 to 8 x 8. A 1 x
-    1 filter sees only zeros in the 48 new pixels, which become the constant (ReLU(0) - c2)/c1 =
-    -0.683, with c1 and c2 the standard deviation and mean of ReLU(Z), Z ~ N(0, 1): the mean over
-    the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var u is the
-    fraction of it inside."""
+    """This is about what is probably a misprint: the paper's C(192,5,1,0)-C(192,1,1,2) pads a 1 x 1
+    filter, and may stand for C(192,5,1,2)-C(192,1,1,0). As printed, C(192,1,1,2) pads 4 x 4 to 8 x
+    8. A 1 x 1 filter sees only zeros in the 48 new pixels, which become the constant (ReLU(0) -
+    c2)/c1 = -0.683, with c1 and c2 the standard deviation and the mean of ReLU(Z), Z ~ N(0, 1). So
+    the mean over the map is 48/64 of that. And where a 5 x 5 filter with padding 2 meets zeros, Var
+    u is the fraction of the filter that is inside."""
     inside, side = 4, 8
     new = 1.0 - inside**2 / side**2
     layer = NormPropConv2d(16, 4, 1, padding=2, gamma=1.0)
@@ -201,12 +211,12 @@ def padded_border(mc: Sampler) -> Findings:
     expected="holds",
 )
 def pooling_constants(mc: Sampler) -> Findings:
-    """An integral over the largest of k normals (C23). For units X, Y of correlation rho, th
-    =arccos sqrt((1 - rho)/2), E max(0, X, Y) = (2 + sqrt(2 - 2 rho))/sqrt(8 pi) and E max(0, X,
-    Y)^2 = 1 - th/pi + sin(2 th)/(2 pi)."""
+    """An integral over the largest of k normals (C23). For two units X and Y of correlation rho it
+    has a closed form: with th = arccos(sqrt((1 - rho)/2)), E max(0, X, Y) = (2 + sqrt(2 - 2
+    rho))/sqrt(8 pi), and E max(0, X, Y)^2 = 1 - th/pi + sin(2 th)/(2 pi)."""
     rho = 0.5
     mean, std = max_pool(WINDOW, rho)
-    found = pooled_tally(mc, MaxPool2d(3), rho)
+    found = pooled_tally(mc, MaxPool2d(3), rho, name="pooling constants")
     yield claimed(
         "mean after max-pooling, rho = 0.5", as_derived, exact=mean, measured=found.mean()
     )

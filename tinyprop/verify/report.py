@@ -42,13 +42,14 @@ ASCII = {
     "≠": "!=",
 }
 NOTE = (
-    "* shown, and compared with its measurement; not judged. notices: the smallest error of the "
-    "exact number, relative to it (without %: absolute), that would be noticed"
+    "* shown, and compared with its measurement; not judged. ±: chance, at 95 %, and what the "
+    "measurement neglects. notices: the smallest error of the exact number, relative to it "
+    "(without %: absolute), that would be noticed"
 )
 FINEST = 1e-5  # error that is printed as a number
 LARGE = 10.0  # the number is nearly 0: an error relative to it says little
 INDENT, NARROWEST, GAP = 5, 60, 2
-COLUMNS = {"claimed": 11, "exact": 13, f"measured, {CONFIDENCE:.0%}": 21, "notices": 8}
+COLUMNS = {"claimed": 10, "exact": 12, f"measured, {CONFIDENCE:.0%}": 23, "notices": 8}
 
 
 def number(x: float | None) -> str:
@@ -110,7 +111,7 @@ def cells_of(case: Case) -> tuple[str, str, str, str, str]:
     """What the number is; the number as it is claimed, exactly, and measured; and what error of the
     exact one would be noticed."""
     what = case.what + ("" if case.is_judged else " *")
-    return what, said(case), number(case.exact), measured(case.estimate), power(case)
+    return what, said(case), number(case.exact), measured(case.interval), power(case)
 
 
 def said(case: Case) -> str:

@@ -1,89 +1,102 @@
 """What other papers say of residual networks (N24 to N27, N30), and of DyT and Derf in them (N28,
-N29)."""
+N29).
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn. `probe` sends a batch through a network, and a random gradient back: "gain" is
+the mean-square gain of the gradient, "square" the mean square of the outputs. A `Stack` describes
+random layers. A formula for infinitely wide layers is measured at two widths, and `limit_of` or
+`infinite_width` extrapolates."""
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from .. import Tensor, grad, moments
 from ..nn import (
-    Activation,
-    BatchNorm,
     Derf,
     DyT,
+    Identity,
     LayerNorm,
     Linear,
     Module,
+    Normalizer,
     ReLU,
     Residual,
-    ScaledWS,
     Sequential,
     init,
 )
+from ..nn.normalizers import AnyNormalizer
 from ..theory import Design
 from ..theory.gains import batch_norm_residual_gain, residual_gain, tanh_residual
+from ..theory.stacks import Stack
 from .case import as_derived, beside, claimed, other_than
 from .closed_forms import CHI, arc_cosine
 from .ledger import Findings, claim
-from .limits import Limit, infinite_width
+from .limits import Limit, infinite_width, limit_of
 from .monte_carlo import Sampler, Tally, each
-from .networks import dense, gaussian, orthogonal_samples, probe, seeded
+from .networks import EXACT_BATCH_NORM, gaussian, orthogonal_samples, probe, random_network
 
 residual = partial(claim, family="residual")
 dyt = partial(claim, family="dyt")
 
-# a block of this width; it is given the number of blocks before it
-Block: TypeAlias = Callable[[Generator, int, int], Module]
-
 
 def chains(
-    mc: Sampler, name: str, block: Block, depth: int, widths: dict[int, int], samples: int = 16
+    mc: Sampler,
+    number: dict[int, int],
+    norm: AnyNormalizer,
+    depth: int,
+    activation: str = "relu",
+    samples: int | None = 16,
+    then: Callable[[int], Module] | None = None,
+    name: str = "residual",
+    **settings: Any,
 ) -> dict[int, Tally]:
-    """What `probe` finds in chains of blocks, for orthogonal inputs of mean square 1: so many
-    chains of each width."""
+    """What `probe` finds in chains of residual blocks: so many chains of each width, for orthogonal
+    samples of mean square 1 (None: as many as there are units). `then` makes a layer after each
+    block. Chains of another name are other chains."""
 
-    def draw(random: Generator, width: int) -> dict[str, float]:
-        seeded(random)
-        blocks = [block(random, width, before) for before in range(depth)]
-        x = orthogonal_samples(random, samples, width)
+    def draw(random: Generator, stack: Stack) -> dict[str, float]:
+        _, *blocks = random_network(random, stack)
+        if then is not None:
+            blocks = [Sequential(block, then(stack.width)) for block in blocks]
+        x = orthogonal_samples(random, stack.batch, stack.width)
         return probe(random, Sequential(*blocks), x)
 
     tallies = {}
-    for width, number in widths.items():
-        drawn = each(partial(draw, width=width))
-        key = f"residual {name} {depth} {width}"
-        tallies[width] = mc.tally(key, drawn, number, cost=10**5, block=1)
+    for width, count in number.items():
+        batch = samples or width
+        stack = Stack(norm, activation, depth, width, batch, residual=True, **settings)
+        full_name = f"{name} {stack.label} {activation} {depth} {stack.alpha} {width}"
+        full_name += "" if then is None else " then"
+        drawn = each(partial(draw, stack=stack))
+        tallies[width] = mc.tally(full_name, drawn, count, cost=10**5, block=1)
     return tallies
 
 
-def limit_of(tallies: dict[int, Tally], quantity: str, power: float = 1.0) -> Limit:
-    """Of a mean, or of its power, at infinite width."""
-    return infinite_width({n: tally.power(power, quantity) for n, tally in tallies.items()})
+def two_layers(name: str, norm: Callable[[int], Module] = lambda width: Identity()) -> Normalizer:
+    """With ReLU, this makes branches of two linear layers after a normaliser: W2 ReLU(W1 N(h)),
+    which keep the mean square of N(h)."""
 
+    def before(width: int) -> Module:
+        return Sequential(norm(width), Linear(width, width, bias=False))
 
-def branch(random: Generator, width: int, *first: Module) -> Module:
-    """A residual block: a normaliser or none, a linear layer, ReLU, and a linear layer that makes
-    up for ReLU."""
-    return Residual(Sequential(*first, dense(random, width), ReLU(), dense(random, width, 2.0)))
+    return Normalizer(name, before=before, bias=False)
 
 
 NF_NETS = ((1.0, 10), (0.2, 12))  # alpha, and the number of blocks
 
 
-def nf_nets(mc: Sampler, alpha: float, depth: int) -> dict[int, Tally]:
+def nf_nets(mc: Sampler, name: str, alpha: float, depth: int) -> dict[int, Tally]:
     """Blocks h + alpha WS(ReLU(h / beta)), beta^2 the variance of h that the blocks before
     leave."""
-
-    def block(random: Generator, width: int, before: int) -> Module:
-        beta = math.sqrt(1.0 + before * alpha**2)
-        standardised = ScaledWS(Linear(width, width, bias=False))
-        return Residual(Sequential(ReLU(), standardised), alpha, beta)
-
-    return chains(mc, f"nf {alpha}", block, depth, {32: 450, 128: 360})
+    number = {32: 250, 128: 200}
+    return chains(mc, number, "ws", depth, samples=None, name=name, init="glorot", alpha=alpha)
 
 
 @residual(
@@ -94,11 +107,11 @@ def nf_nets(mc: Sampler, alpha: float, depth: int) -> dict[int, Tally]:
 )
 def nf_variance(mc: Sampler) -> Findings:
     """A block adds alpha f(h/beta) to h, with beta^2 the variance of h. The branch f is ReLU and a
-    linear layer of standardised weights (N23), so its output has variance 1, and is uncorrelated
-    with h, as the signs of weights are random: each block adds alpha^2. One network scatters about
-    that: its width is finite."""
+    linear layer of standardised weights (N23), so its output has variance 1. It is uncorrelated
+    with h, as the signs of weights are random: each block adds alpha^2. A single network, of finite
+    width, scatters about that."""
     for alpha, depth in NF_NETS:
-        tallies = nf_nets(mc, alpha, depth)
+        tallies = nf_nets(mc, "variance", alpha, depth)
         exact = 1.0 + depth * alpha**2
         mean, of_squares = (
             tallies[128].mean(name).mean for name in ("square", "square of squares")
@@ -113,14 +126,9 @@ def nf_variance(mc: Sampler) -> Findings:
     return "on average; networks of 128 units scatter about it"
 
 
-def batch_norm_nets(mc: Sampler, depth: int, samples: int) -> dict[int, Tally]:
+def batch_norm_nets(mc: Sampler, name: str, depth: int, samples: int) -> dict[int, Tally]:
     """Blocks h + W ReLU(BatchNorm(h)), W He's weights."""
-
-    def block(random: Generator, width: int, before: int) -> Module:
-        norm = BatchNorm(width, eps=0.0)
-        return Residual(Sequential(norm, ReLU(), dense(random, width, 2.0)))
-
-    return chains(mc, "batch norm", block, depth, {48: 300, 192: 120}, samples)
+    return chains(mc, {48: 300, 192: 120}, EXACT_BATCH_NORM, depth, samples=samples, name=name)
 
 
 @residual(
@@ -130,23 +138,23 @@ def batch_norm_nets(mc: Sampler, depth: int, samples: int) -> dict[int, Tally]:
     expected="holds",
 )
 def as_well_behaved(mc: Sampler) -> Findings:
-    """Both grow like a power of the depth L. In an NF-net the gradient's mean square is multiplied
-    by 1 + chi alpha^2/v in a block, chi = pi/(pi - 1) the gain of its branch and v = 1 + l alpha^2
-    the variance after l blocks: L^chi in all. With BatchNorm before ReLU and He's weights in the
-    branch, a block adds 1 - 1/pi = 1/chi to the variance over a large batch, and multiplies by 1 +
-    1/v: L^chi again. Small batches multiply by more, by the integrals of N06."""
+    """Both grow like a power of the depth L. In block l of an NF-net, the mean square of the
+    gradient is multiplied by 1 + chi alpha^2/v, with chi = pi/(pi - 1) the gain of the branch, and
+    v = 1 + l alpha^2 the variance after l blocks: L^chi in all. With BatchNorm before ReLU and He's
+    weights in the branch, a block adds 1 - 1/pi = 1/chi to the variance over a large batch, and
+    multiplies by 1 + 1/v: L^chi again. Small batches multiply by more, by the integrals of N06."""
     for alpha, depth in NF_NETS:
         yield beside(
             f"gain of an NF-net, {depth} blocks, alpha = {alpha:g}",
             exact=residual_gain(depth, alpha, CHI),
-            measured=limit_of(nf_nets(mc, alpha, depth), "gain"),
+            measured=limit_of(nf_nets(mc, "gain", alpha, depth), "gain"),
         )
     depth, size = 10, 32
     with_batch_norm = batch_norm_residual_gain(depth, size)
     yield beside(
         f"gain of a BatchNorm ResNet, {depth} blocks, B = {size}",
         exact=with_batch_norm,
-        measured=limit_of(batch_norm_nets(mc, depth, size), "gain"),
+        measured=limit_of(batch_norm_nets(mc, "gain", depth, size), "gain"),
     )
     far = 10**5
     nf_net = partial(residual_gain, alpha=1.0, g=CHI)
@@ -171,13 +179,13 @@ def share(added: float, blocks: int) -> float:
     expected="approximate",
 )
 def share_of_a_branch(mc: Sampler) -> Findings:
-    """BatchNorm, ReLU and He's weights give the branch the mean square 1, whatever its input, so E
+    """BatchNorm, ReLU and He's weights give the branch the mean square 1, whatever its input. So E
     h^2 = 1 + l after l blocks, and the branch has 1/(l + 1) of it. But part of that is a mean over
-    the batch: in a batch of B, two samples share 2 k(-1/(B - 1)) of the branch's mean square, k the
-    arc-cosine kernel of degree 1, 1/pi of it for large B. So the branch adds V = 1 - 2 k to the
-    variance over the batch, and has V/(1 + l V) of it."""
+    the batch: two samples in a batch of B share 2 k(-1/(B - 1)) of the branch's mean square, with k
+    the arc-cosine kernel of degree 1; for large B, that is 1/pi. So the branch adds V = 1 - 2 k to
+    the variance over the batch, and has V/(1 + l V) of it."""
     depth, size = 10, 32
-    tallies = batch_norm_nets(mc, depth, size)
+    tallies = batch_norm_nets(mc, "share", depth, size)
     added = 1.0 - 2.0 * arc_cosine(-1.0 / (size - 1))
 
     def measured(quantity: str, block: int) -> Limit:
@@ -206,17 +214,13 @@ def share_of_a_branch(mc: Sampler) -> Findings:
     expected="in expectation only",
 )
 def fixup(mc: Sampler) -> Findings:
-    """If the branch keeps the mean square of its input h, a block h + f(h) doubles it, and the
-    gradient's: the branch is uncorrelated with h, as its last weights have random signs. That holds
-    for every h, so it is 2^L after L blocks, at any width, on average. Fixup sets the last layer of
-    each branch to 0: the block is the identity, the gradient passes unchanged, and of the branch
-    only the last layer has a gradient that is not 0."""
+    """If a branch f keeps the mean square of its input h, a block h + f(h) doubles it, and that of
+    the gradient: the branch is uncorrelated with h, as its last weights have random signs. That
+    holds for every h, so it is 2^L after L blocks, on average, at any width. Fixup sets the last
+    layer of each branch to 0. Then the block is the identity, the gradient passes unchanged, and in
+    the branch only the last layer has a gradient that is not 0."""
     width, depth = 32, 6
-
-    def plain(random: Generator, width: int, before: int) -> Module:
-        return branch(random, width)
-
-    tally = chains(mc, "none", plain, 1, {width: 4500}, samples=32)[width]
+    tally = chains(mc, {width: 4500}, two_layers("none"), depth=1, samples=32)[width]
     mean, of_squares = (tally.mean(name).mean for name in ("square", "square of squares"))
     scatter = math.sqrt((of_squares / mean**2) ** depth - 1.0)
     for what, quantity in (("mean square", "square"), ("gain of the gradient", "gain")):
@@ -258,10 +262,10 @@ def fixup(mc: Sampler) -> Findings:
     expected="does not hold as stated",
 )
 def dyt_is_no_normalizer(mc: Sampler) -> Findings:
-    """DyT(x) = tanh(alpha x) with a learnt alpha that starts at 1/2, in place of LayerNorm. For an
-    input of N(0, v) its mean square is E tanh(sqrt(v) Z/2)^2, Z ~ N(0, 1), which grows with v, and
-    tends to 1 only as v does to infinity. LayerNorm's is 1 for every v. It limits large values, as
-    LayerNorm does; it does not restore a scale."""
+    """DyT(x) = tanh(alpha x), with a learnt alpha that starts at 1/2, takes the place of LayerNorm.
+    For an input of N(0, v) its mean square is E tanh(sqrt(v) Z/2)^2, Z ~ N(0, 1), which grows with
+    v, and tends to 1 only as v tends to infinity. LayerNorm's is 1 for every v. DyT limits large
+    values, as LayerNorm does; it does not restore a scale."""
     layer = DyT(1)
 
     def draw(random: Generator, count: int, std: float) -> Tensor:
@@ -285,7 +289,8 @@ def dyt_is_no_normalizer(mc: Sampler) -> Findings:
 
 
 def derf_gain(depth: int, a: float) -> float:
-    """The gain p of N29 for Derf, in closed form."""
+    """The gain p of N29 for Derf, in closed form: theory's own recursion is judged against it, and
+    is too slow for tens of thousands of blocks."""
     v = p = 1.0
     for _ in range(depth):
         p *= 1.0 + 4.0 * a * a / math.pi / math.sqrt(1.0 + 4.0 * a * a * v)
@@ -300,13 +305,14 @@ def derf_gain(depth: int, a: float) -> float:
     expected="holds",
 )
 def stretched_exponential(mc: Sampler) -> Findings:
-    """Blocks h + W2 ReLU(W1 N(h)), which keep the mean square of N(h), without attention (the
-    paper, arXiv 2604.11890, has it). v = E h^2, and p is the mean square of the gradient. N =
-    LayerNorm adds 1 to v and multiplies p by 1 + 1/v: v = p = L + 1 after L blocks. N = erf(a h)
-    (Derf) adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, about 1 - m/sqrt(v) with m = 2/(pi a), and
-    multiplies p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v) with k = 2 a/pi. So v
-    grows like L - 2 m sqrt(L), and ln p like 2 k sqrt(L) + d ln L with d = k m - k^2/2. N = tanh(a
-    h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2 pi)). a starts at 1/2."""
+    """Blocks are h + W2 ReLU(W1 N(h)), whose weights keep the mean square of N(h); the paper, arXiv
+    2604.11890, has attention as well. v = E h^2, and p is the mean square of the gradient. With N =
+    LayerNorm, a block adds 1 to v and multiplies p by 1 + 1/v: v = p = L + 1 after L blocks. With N
+    = erf(a h) (Derf), it adds (2/pi) asin(2 a^2 v/(1 + 2 a^2 v)) to v, which is about 1 - m/sqrt(v)
+    with m = 2/(pi a), and multiplies p by 1 + (4 a^2/pi)/sqrt(1 + 4 a^2 v), about 1 + k/sqrt(v)
+    with k = 2 a/pi. So v grows like L - 2 m sqrt(L), and ln p like 2 k sqrt(L) + d ln L with d = k
+    m - k^2/2. N = tanh(a h) (DyT) has k = 4 a/(3 sqrt(2 pi)) and m = 2/(a sqrt(2 pi)). a starts at
+    1/2."""
     depth, a = 12, 0.5
     exact = {
         LayerNorm: (depth + 1.0, depth + 1.0),
@@ -314,12 +320,8 @@ def stretched_exponential(mc: Sampler) -> Findings:
         DyT: tanh_residual(depth, a),
     }
     for norm, (square, gain) in exact.items():
-
-        def block(random: Generator, width: int, before: int, norm: type = norm) -> Module:
-            return branch(random, width, norm(width))
-
         name = norm.__name__
-        tallies = chains(mc, name, block, depth, {32: 200, 128: 150})
+        tallies = chains(mc, {32: 200, 128: 150}, two_layers(name, norm), depth)
         what = f"{depth} blocks, {name}"
         found = limit_of(tallies, "gain")
         yield beside(f"gain of the gradient, {what}", exact=gain, measured=found)
@@ -358,33 +360,24 @@ def stretched_exponential(mc: Sampler) -> Findings:
 )
 def post_or_pre(mc: Sampler) -> Findings:
     """f is an activation s and a linear layer that gives it mean square 1; its mean-square gain is
-    g = E s'(Z)^2/E s(Z)^2, Z ~ N(0, 1). Post-LN is LN(h + f(h)), LN LayerNorm: the sum has the mean
-    square 2, so a block multiplies the gradient's mean square by (1 + g)/2, which is exponential in
-    the depth L, unless g = 1: as for ReLU. Pre-LN is h + f(LN(h)), in which E h^2 = 1 + l after l
-    blocks: 1 + g/(1 + l) a block, and L^g in all, against a signal of L + 1."""
+    g = E s'(Z)^2/E s(Z)^2, Z ~ N(0, 1). LN is LayerNorm. Post-LN is LN(h + f(h)): the sum has the
+    mean square 2, so a block multiplies the mean square of the gradient by (1 + g)/2. That is
+    exponential in the depth L, unless g = 1, as for ReLU. Pre-LN is h + f(LN(h)), in which E h^2 =
+    1 + l after l blocks: a block multiplies by 1 + g/(1 + l), which makes L^g in all, against a
+    signal of L + 1."""
     depth, gains = 8, {}
-
-    def f(random: Generator, width: int, start: Design) -> list[Module]:
-        return [Activation(start.activation), dense(random, width, start.c1**-2)]
-
-    def post(random: Generator, width: int, before: int, start: Design) -> Module:
-        return Sequential(Residual(Sequential(*f(random, width, start))), LayerNorm(width))
-
-    def pre(random: Generator, width: int, before: int, start: Design) -> Module:
-        return Residual(Sequential(LayerNorm(width), *f(random, width, start)))
-
     for name in ("tanh", "relu"):
         start = Design("", name, 1, centering=0.0, gamma=1.0, beta=0.0, params={})
         gains[name] = (1.0 + start.gain) / 2.0
-        widths = {48: 150, 192: 80}
-        found = chains(mc, f"post {name}", partial(post, start=start), depth, widths)
+        number = {48: 150, 192: 80}
+        found = chains(mc, number, "none", depth, name, then=LayerNorm, init="he")
         yield claimed(
             f"gain a block, Post-LN, {name}",
             other_than(1.0),
             exact=gains[name],
             measured=limit_of(found, "gain", power=1.0 / depth),
         )
-        found = chains(mc, f"pre {name}", partial(pre, start=start), depth, widths)
+        found = chains(mc, number, "layer", depth, name)
         yield beside(
             f"gain of {depth} blocks, Pre-LN, {name}",
             exact=residual_gain(depth, 1.0, start.gain),

@@ -1,6 +1,7 @@
 """Settling claims: here, or side by side in other processes. A bad claim does not stop others."""
 
 import math
+import pickle  # nosec B403
 import traceback
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Executor
@@ -10,8 +11,10 @@ from inspect import isgenerator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..engine.arrays import default_backend, use_backend
-from ..engine.errors import explain
+from ..engine.errors import explain, parts_of
 from ..engine.random import generator, manual_seed
 from ..engine.threads import blas_threads
 from ..parallel.executors import should_stop
@@ -183,16 +186,25 @@ def measured(wanted: Claim | Reference, sampler: Sampler) -> Measured:
             return Measured((), "its file cannot be loaded", str(error))
     if wanted.problem:
         return Measured((), "it cannot be settled", wanted.problem)
+    before = global_generator()
     try:
         cases, reason = collected(wanted.measure(sampler))
     except CancelledError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Measured((), "it raises an error", raised(wanted, error))
     problem = problem_with(wanted, cases, reason)
+    if not problem and global_generator() != before:
+        problem = drawn_elsewhere(wanted)
     if problem:
         return Measured((), "it is not a claim", problem)
     return Measured(tuple(cases), reason)
+
+
+def global_generator() -> bytes:
+    """The state of NumPy's generator that a whole process shares. (That of Python's `random` says
+    nothing of a claim: the threads of a dask worker draw from it, too.)"""
+    return pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002 (we only look)
 
 
 def collected(findings: Any) -> tuple[list[Any], Any]:
@@ -212,19 +224,26 @@ def no_cases(claim: Claim) -> str:
     return explain(got, rule, "yield tp.verify.claimed('E max(0, X)', 0.4, exact=0.3989)")
 
 
-def raised(claim: Claim, error: Exception) -> str:
+def drawn_elsewhere(claim: Claim) -> str:
+    got = f"claim {claim.id}, {claim.place}, which draws from the generator of a whole process"
+    rule = "the seed of the run decides all random numbers, on any number of threads"
+    hint = "random.random(count) in draw(random, count), instead of np.random.random(count)"
+    return explain(got, rule, hint)
+
+
+def raised(claim: Claim, error: Exception | SystemExit) -> str:
     """What to say of an error in the function of a claim."""
-    lines = str(error).splitlines()
-    if [line[:6] for line in lines] == ["got:  ", "rule: ", "try:  "]:
-        got, rule, hint = (line[6:] for line in lines)
+    parts = parts_of(error)
+    if parts is not None:
+        got, rule, hint = parts
         return explain(f"claim {claim.id}, {claim.place}: {got}", rule, hint)
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).resolve() == claim.file]
     line = f", line {inside[-1].lineno}: {inside[-1].line}" if inside else ""
     text = " ".join(str(error).split())
     got = f"claim {claim.id}, {claim.place}, which raises {type(error).__name__}: {text}"
-    rule = "the function of a claim yields its cases and returns the reason"
-    return explain(got, rule, f"mend {claim.file.name}{line}")
+    rule = "the function of a claim takes a Sampler, yields its cases, and returns the reason"
+    return explain(got, rule, f"correct {claim.file.name}{line}")
 
 
 def problem_with(claim: Claim, cases: list[Case], reason: Any) -> str:
@@ -236,15 +255,20 @@ def problem_with(claim: Claim, cases: list[Case], reason: Any) -> str:
             got = f"claim {claim.id}, {claim.place}, which yields a {type(case).__name__}"
             rule = "the function of a claim yields cases"
             return explain(got, rule, "yield tp.verify.claimed(...), or tp.verify.beside(...)")
+        said = f"claim {claim.id}, {claim.place}: {case.what!r}"
+        is_empty = case.exact is None and case.estimate is None
+        if is_empty and (case.is_judged or case.claimed is None):
+            rule = "a case has an exact number, a measured one, or both"
+            return explain(f"{said}, without either", rule, "exact=0.3989, or measured=...")
         numbers = {"claimed": case.claimed, "exact": case.exact}
         if case.estimate is not None:
             numbers["measured"] = case.estimate.mean
             numbers["its error bar"] = case.estimate.half_width
         for name, value in numbers.items():
-            if value is not None and math.isnan(value):
-                got = f"claim {claim.id}, {claim.place}: {case.what!r}, {name} is nan"
-                rule = "the numbers of a case are numbers"
-                return explain(got, rule, "look for 0/0 and for a variance of one sample")
+            if value is not None and not math.isfinite(value):
+                rule = "the numbers of a case are finite"
+                hint = "look for 0/0, for an overflow, and for an error bar of one sample"
+                return explain(f"{said}, {name} is {value}", rule, hint)
     if not isinstance(reason, str) or not reason:
         got = f"claim {claim.id}, {claim.place}, which returns {reason!r}"
         rule = "the function of a claim returns the reason of its verdict, a sentence"

@@ -1,5 +1,10 @@
 """Claims of section 4 on what surrounds a layer: scales, the constraint, weight decay, batches,
-dropout. And the claims that only training can settle."""
+dropout. And the claims that only training can settle.
+
+To read a claim: its docstring derives the exact number, `draw` makes samples, and `mc.tally` keeps
+their means, with error bars. `claimed` is a number that the claim states: it is compared with the
+exact and the measured one, and judged; `beside` is only shown. `samples`, `cost` and `block` say
+how much is drawn."""
 
 import math
 from dataclasses import replace
@@ -107,9 +112,9 @@ def constraint_is_free(mc: Sampler) -> Findings:
 def decay_is_a_rate(mc: Sampler) -> Findings:
     """SGD with learning rate r, gradient g and weight decay d takes w to w - r (g + d w) = (1 - r
     d) (w - r/(1 - r d) g), and scaling to unit length removes the factor in front. So for
-    constrained weights and plain SGD, decay only raises the learning rate to r/(1 - r d). It acts
-    on gamma, beta and other weights; momentum adds a little. Whether it is necessary, only training
-    can tell: `tinyprop reproduce dropout --scale plateau`."""
+    constrained weights and plain SGD, decay only raises the learning rate to r/(1 - r d). (It also
+    acts on gamma, beta and unconstrained weights, and momentum adds a little.) Whether it is
+    necessary, only training can tell: `tinyprop reproduce dropout --scale plateau`."""
     rate, decay, steps = 0.05, 0.005, 20
 
     def trained(rate: float, decay: float) -> HostArray:
@@ -156,8 +161,8 @@ def start_scale(mc: Sampler) -> Findings:
     expected="holds",
 )
 def single_samples(mc: Sampler) -> Findings:
-    """No layer looks at another sample, and the gradient of a batch is the sum of those of its
-    samples."""
+    """No layer looks at another sample, so an output is the same alone and in a batch, and the
+    gradient of a batch is the sum of those of its samples."""
     random, count = np.random.default_rng(mc.seed), 20
     network = Sequential(*small_network(random, 6, 8, 5), Linear(5, 4).to(dtype="float64"))
     x, labels = batch(random, count, 6), random.integers(0, 4, count)
@@ -183,9 +188,9 @@ def single_samples(mc: Sampler) -> Findings:
 
 @normprop("C33", "1", "BN is inapplicable with batch size 1.", expected="does not hold as stated")
 def single_samples_bn(mc: Sampler) -> Findings:
-    """One number has no spread: a fully connected BN layer divides 0 by 0. A convolutional one
-    takes its statistics over the places of the map as well, and has H W of them in a single image
-    of height H and width W."""
+    """A single number has no spread: a fully connected BN layer would divide 0 by 0. A
+    convolutional one takes its statistics over the places of the map as well: a single image of
+    height H and width W has H W of them."""
 
     def works(*shape: int) -> float:
         try:
@@ -209,10 +214,10 @@ def single_samples_bn(mc: Sampler) -> Findings:
     expected="empirical",
 )
 def batch_normalized_data(mc: Sampler) -> Findings:
-    """A batch of B Gaussian samples x, centered and scaled, lies on a sphere: |x| <= sqrt(B - 1), E
-    x^4 = 3 (B - 1)/(B + 1). Two samples always become -1 and 1; one is undefined. For the paper's
-    50 and 100 it is nearly Gaussian. How networks perform, only training can tell: `tinyprop
-    reproduce data-normalization --scale plateau`."""
+    """In a batch of B Gaussian samples, centred and scaled, the values x of a feature lie on a
+    sphere: |x| <= sqrt(B - 1) and E x^4 = 3 (B - 1)/(B + 1). Two samples always become -1 and 1; of
+    one, the spread is undefined. For the paper's 50 and 100, x is nearly Gaussian. How networks
+    perform, only training can tell: `tinyprop reproduce data-normalization --scale plateau`."""
     exact = {size: 3.0 * (size - 1.0) / (size + 1.0) for size in (50, 100, 4, 2)}
 
     def draw(random: Generator, count: int, size: int) -> Tensor:
@@ -259,9 +264,9 @@ def range_is_free(mc: Sampler) -> Findings:
 )
 def dropout(mc: Sampler) -> Findings:
     """If each output survives with probability p and is scaled by 1/p, a normalised output has
-    variance 1/p; dropped before it is normalised, (1/(2p) - c2^2)/c1^2, with c1 and c2 the standard
-    deviation and mean of ReLU(Z), Z ~ N(0, 1). Multiplying by sqrt(p) after the normalisation would
-    restore the variance."""
+    variance 1/p. If it is dropped before it is normalised, the variance is (1/(2p) - c2^2)/c1^2,
+    with c1 and c2 the standard deviation and the mean of ReLU(Z), Z ~ N(0, 1). Multiplying by
+    sqrt(p) after the normalisation would restore it."""
     keep = 0.5
     layer, drop = one_unit(gamma=1.0), Dropout(1.0 - keep)
 

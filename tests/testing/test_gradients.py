@@ -79,3 +79,27 @@ def test_many_parameters_share_a_budget_and_one_wrong_element_is_found(monkeypat
     assert len(calls) < 20 * tp.testing.gradients.BUDGET
     with pytest.raises(tp.GradientError, match=r"parameter 'layers\.25\.weight', index \(3, 7\)"):
         tp.check_gradients(Chain(40, 25), x, order=1)
+
+
+class OneElement(tp.Op):
+    """x^2, with a gradient that is wrong by 1 % in one element."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def forward(self, x):
+        return x * x
+
+    def backward(self, g, x):
+        factor = np.ones(x.shape)
+        factor.reshape(-1)[self.place] = 1.01
+        return 2.0 * g * x * factor
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_wrong_element_of_many_is_found_and_named(seed):
+    random = np.random.default_rng(seed)
+    x = random.uniform(0.5, 2.0, (100, 100))
+    row, column = random.integers(100, size=2)
+    with pytest.raises(tp.GradientError, match=rf"order 1, input 0, index \({row}, {column}\)"):
+        tp.check_gradients(OneElement(100 * row + column), x, order=1, seed=seed)

@@ -326,6 +326,127 @@ class HiddenDropout:
         self.layer = nn.Dropout(0.5)
 
 
+class Holder:
+    def __init__(self):
+        self.weight = tp.ones(3, requires_grad=True)
+
+
+class HiddenParameter(nn.Module):
+    """Its weight is in an object, where no optimizer finds it."""
+
+    def __init__(self):
+        self.held = Holder()
+
+    def forward(self, x):
+        return x * self.held.weight
+
+
+class OfTheClass(nn.Module):
+    """All layers of the class share its weight, and none has it."""
+
+    weight = tp.ones(3, requires_grad=True)
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class StateOfTheClass(nn.Module):
+    """All layers of the class share their running mean."""
+
+    statistics = nn.Statistics(over="batch", center=True)
+    running = np.zeros(3)
+
+    def forward(self, x):
+        if not self.training:
+            return x - tp.tensor(self.running).astype(x.dtype)
+        if not nn.is_observing():
+            self.running[...] += 0.1 * (x.numpy().mean(axis=0) - self.running)
+        return x - x.mean(axis=0)
+
+
+class IntoBuffer(tp.Op):
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def forward(self, x):
+        return np.multiply(x, 2.0, out=self.buffer)
+
+    def backward(self, g):
+        return 2.0 * g
+
+
+class OneBuffer(nn.Module):
+    """Each call writes its output to the same memory."""
+
+    def __init__(self):
+        self.buffer = np.empty(0)
+
+    def forward(self, x):
+        if self.buffer.shape != x.shape or self.buffer.dtype != x.dtype:
+            self.buffer = np.empty(x.shape, x.dtype)
+        return IntoBuffer(self.buffer)(x)
+
+
+class AsksForGradients(nn.Module):
+    def forward(self, x):
+        return 2.0 * x + (1.0 if x.requires_grad else 0.0)
+
+
+class InMemoryOrder(tp.Op):
+    def forward(self, x):
+        return 2.0 * x.ravel(order="K").reshape(x.shape)
+
+    def backward(self, g):
+        return 2.0 * g
+
+
+class Unordered(nn.Module):
+    """Right for arrays in C's order only."""
+
+    def forward(self, x):
+        return InMemoryOrder()(x)
+
+
+class BatchSize(nn.Module):
+    def forward(self, x):
+        return x / len(x)
+
+
+class Place(nn.Module):
+    def forward(self, x):
+        return x * tp.tensor(1.0 + np.arange(len(x))[:, None]).astype(x.dtype)
+
+
+class Pairs(nn.Module):
+    """It takes even batches only."""
+
+    def forward(self, x):
+        return 2.0 * x.reshape(len(x) // 2, 2, -1).reshape(len(x), -1)
+
+
+class MiddleOnly(nn.Module):
+    """In training, sample 1 of the batch looks at sample 2; the first and the last are sound."""
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        mixing = np.eye(len(x))
+        mixing[1, 2] = 0.5
+        return tp.tensor(mixing).astype(x.dtype) @ x
+
+
+class Seeding(nn.Module):
+    def forward(self, x):
+        tp.manual_seed(3)
+        return F.dropout(x, 0.5, training=self.training)
+
+
+class DrawingInEvaluation(nn.Module):
+    def forward(self, x):
+        tp.randn(2)
+        return 2.0 * x
+
+
 FAULTS = {  # the check that finds it, and words of what it says
     WrongWeightGradient: ("gradients", "order 1, parameter 'weight', index (", "seed=3"),
     WrongSecondOrder: ("gradients", "order 2", "the gradient is"),
@@ -353,6 +474,18 @@ FAULTS = {  # the check that finds it, and words of what it says
     RandomInEvaluation: ("modes", "two calls in evaluation"),
     OwnGenerator: ("repeated", "two calls with seed=3"),
     Hidden: ("modes", "evaluat"),
+    HiddenParameter: ("parameters", "shape (3,)", "no parameter of HiddenParameter", "seed=3"),
+    OfTheClass: ("parameters", "no parameter of OfTheClass"),
+    StateOfTheClass: ("repeated", "no", "class attribute"),
+    OneBuffer: ("output", "after a second call in training"),
+    AsksForGradients: ("output", "training inside of tp.no_grad()"),
+    Unordered: ("inputs", "memory is in Fortran's order"),
+    BatchSize: ("samples", "sample 0 by itself, in evaluation", "is expected"),
+    Place: ("samples", "sample 1 by itself, in evaluation"),
+    Pairs: ("samples", "sample 0 by itself", "fails: Reshape", "size of its batch"),
+    MiddleOnly: ("samples", "in training, the output of sample 1"),
+    Seeding: ("modes", "moves tinyprop's random generator"),
+    DrawingInEvaluation: ("modes", "draws no random numbers"),
 }
 
 

@@ -125,6 +125,24 @@ FAULTS = {
         "homogeneous",
         "homogeneous=True says",
     ),
+    "no rectifier": (
+        tp.Activation(F.tanh, rectifier=True),
+        "rectifier",
+        "s(-10) = -1, and s(10) = 1",
+        "try:  rectifier=False",
+    ),
+    "two moments": (
+        tp.Activation(F.relu, "mine", (0.0,), moments=lambda mean, std: (mean, std)),
+        "moments",
+        "moments= of mine, which returns a tuple of 2",
+        "rule: moments(mean, std) returns a tuple",
+    ),
+    "NaN far out": (
+        tp.Activation(lambda u: F.sqrt(u + 5.0)),
+        "moments",
+        "a function that is nan at u = ",
+        "rule: it must be finite within 8 standard deviations",
+    ),
     "a wrong gradient": (
         tp.Activation(lambda u: BlindRelu()(u), "blind", kinks=(0.0,)),
         "moments",

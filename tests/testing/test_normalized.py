@@ -87,6 +87,27 @@ def test_a_fault_is_found_and_named(name):
         assert "all units" in message or "unit 2" in message
 
 
+class Function(nn.Module):
+    def __init__(self, function):
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_an_output_that_is_not_finite_is_said_once():
+    with pytest.raises(CheckError, match="output: NaN or infinity") as caught:
+        check_normalized(Function(lambda x: F.log(x)), 3, samples=SAMPLES)
+    assert len(caught.value.failures) == 1
+
+
+def test_an_output_without_a_gradient_is_said():
+    layer = Function(lambda x: tp.tensor(x.data * 1.0))
+    check_normalized(layer, 3, samples=SAMPLES)
+    with pytest.raises(CheckError, match="Jacobian factor: an output without a gradient"):
+        check_normalized(layer, 3, jacobian_factor=1.0, samples=SAMPLES)
+
+
 def test_a_padding_is_found():
     """Zeros at the border lower the variance there."""
     layer = nn.NormPropConv2d(2, 3, 3, padding=1, gamma=1.0)

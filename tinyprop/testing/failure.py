@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..engine.errors import Explained, explain
+from ..engine.errors import Explained, explain, parts_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Wrong(Explained):
 
 def run_checks(checks: Iterable[tuple[str, Callable[[], None]]], seed: int) -> None:
     """Run every check, and raise one CheckError if some of them fail."""
-    failures = []
+    failures: list[Failure] = []
     first_cause: Exception | None = None
     for name, check in checks:
         try:
@@ -59,12 +59,18 @@ def run_checks(checks: Iterable[tuple[str, Callable[[], None]]], seed: int) -> N
             failures.append(Failure(name, *map(str, error.args)))
         except Exception as error:
             first_cause = first_cause or error
-            failures.append(_unexpected(name, error, seed))
+            failure = _unexpected(name, error, seed)
+            if failure.got not in [earlier.got for earlier in failures]:  # as in another check
+                failures.append(failure)
     if failures:
         raise CheckError(failures) from first_cause
 
 
 def _unexpected(name: str, error: Exception, seed: int) -> Failure:
+    parts = parts_of(error)
+    if parts is not None:
+        got, rule, hint = parts
+        return Failure(name, f"{got} (seed={seed})", rule, hint)
     lines = str(error).splitlines() or [""]
     got = f"{type(error).__name__}: {lines[0]} (seed={seed})"
     rule = "what worked for the first call works in every check"

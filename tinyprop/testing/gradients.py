@@ -25,7 +25,6 @@ Value = Callable[[], Tensor]
 SMALL = 64  # up to this many elements in or out, every single one is checked
 PROBED = 8  # elements of a larger input that are checked, besides a random direction
 BUDGET = 128  # directions that all inputs and parameters share, at least one each
-LOCATED = 1000  # elements that are checked to locate an error
 STEP = 1e-3  # of the first difference, relative to the size of the input
 SHRINK = 16.0
 STEPS = 6  # the last one is 1e-9
@@ -199,12 +198,11 @@ class Check:
         self.seed = seed
         self.random = random
         self.y = value()
-        weights = from_host(random.standard_normal(self.y.shape), like=self.y._data)
+        weights = from_host(_signed(random, self.y.shape), like=self.y._data)
         self.cotangent = Leaf(f"the cotangent of order {order}", _leaf(weights))
         self.most = max(1, BUDGET // len(leaves))  # directions of each leaf
         self.steps = [
-            from_host(random.standard_normal(leaf.tensor.shape), like=leaf.tensor._data)
-            for leaf in leaves
+            from_host(_signed(random, leaf.tensor.shape), like=leaf.tensor._data) for leaf in leaves
         ]
 
     def run(self) -> None:
@@ -218,13 +216,25 @@ class Check:
                 comparison.run(recorded)
 
     def locate(self, leaf: Leaf, recorded: bool) -> None:
-        """Check elements one by one, to find the one that makes a random direction wrong."""
-        indices = range(0, leaf.tensor.size, leaf.tensor.size // LOCATED + 1)
-        directions = [_element(leaf.tensor._data, i) for i in indices]
+        """Find an element that makes a random direction wrong: the direction is halved, and the
+        half that is worse again, until one element is left."""
+        i = self.leaves.index(leaf)
+        rows = self.gradients(recorded)[i]
+        places = np.arange(leaf.tensor.size)
+        while len(places) > 1:
+            halves = np.array_split(places, 2)
+            directions = [_part(self.steps[i], half) for half in halves]
+            worse = self.comparison(leaf, directions, rows).severity().max(axis=1).argmax()
+            places = halves[int(worse)]
+        element = _element(leaf.tensor._data, int(places[0]))
+        self.comparison(leaf, [element], rows).run(recorded)
+
+    def comparison(
+        self, leaf: Leaf, directions: Sequence[Direction], rows: Sequence[Array]
+    ) -> "Comparison":
         measured, errors = self.differences(leaf, directions)
-        rows = self.gradients(recorded)[self.leaves.index(leaf)]
         exact, size = self.along(directions, leaf, rows)
-        Comparison(self, leaf, directions, exact, size, measured, errors).run(recorded)
+        return Comparison(self, leaf, directions, exact, size, measured, errors)
 
     def slope(self) -> Tensor:
         """The slope of <cotangent, value> along the steps: what the next order differentiates."""
@@ -386,6 +396,19 @@ class Check:
         return (self.at([(leaf, above)]) - self.at([(leaf, below)])) / distance
 
 
+def _signed(random: "np.random.Generator", shape: tuple[int, ...]) -> HostArray:
+    """Random numbers of both signs, none of which is small: what they are multiplied with is
+    seen."""
+    return random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape)
+
+
+def _part(step: Array, places: HostArray) -> Direction:
+    """Some elements move, each as far as in a random direction."""
+    part = array_module(step).zeros_like(step)
+    part.reshape(-1)[places] = step.reshape(-1)[places]
+    return Direction("a part of a random direction", part, None)
+
+
 def _element(like: Array, index: int) -> Direction:
     """One element moves."""
     place = tuple(map(int, np.unravel_index(index, like.shape)))
@@ -406,15 +429,19 @@ class Comparison:
     measured: HostArray
     errors: HostArray
 
-    def run(self, recorded: bool) -> None:
+    def severity(self) -> HostArray:
+        """How much more than what is allowed each slope is off; 0 where it is right."""
         off = abs(self.exact - self.measured)
         rounding = CANCELLATION * np.maximum(self.size, self.size.max())
         allowed = self.check.tolerance * abs(self.measured) + self.errors + rounding
+        is_right = off <= allowed  # not so for NaN
+        return np.where(is_right, 0.0, off / np.maximum(allowed, np.finfo(float).tiny))
+
+    def run(self, recorded: bool) -> None:
         if not np.isfinite(self.errors).all():
             self.refuse(int(self.errors.argmax()))
-        wrong = ~(off <= allowed)
-        if wrong.any():
-            severity = np.where(wrong, off / np.maximum(allowed, np.finfo(float).tiny), 0.0)
+        severity = self.severity()
+        if severity.any():
             worst = int(severity.argmax())
             direction, _ = divmod(worst, self.exact.shape[1])
             if self.directions[direction].index is None:

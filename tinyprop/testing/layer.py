@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.arrays import Array, HostArray, as_array, float32, float64, from_host, to_numpy
-from ..engine.errors import GradientError, ShapeError
+from ..engine.backward import inputs_first, node_of
+from ..engine.errors import GradientError, ShapeError, parts_of
 from ..engine.graph import no_grad
 from ..engine.overrides import plain
-from ..engine.random import new_generator, seeded
+from ..engine.random import generator, new_generator, seeded
 from ..engine.tensor import Tensor, as_tensor
 from ..nn.declare import declared
 from ..nn.measured import has_refresh, refresh
@@ -23,6 +24,7 @@ from .gradients import Leaf, compare_with_differences
 from .parts import in_two_parts
 from .state import differing, untouched
 
+SAMPLES = 8  # of a batch that are looked at one by one
 CLOSE = 1e-10  # in float64: computations that differ in the order of their sums only
 ROUNDINGS = 4  # draws of rounding errors that show how far a layer amplifies them
 ROUNDING = 2.0**-24  # of float32
@@ -41,15 +43,17 @@ def check_layer(
     CheckError that says everything that is wrong. Afterwards the layer is as before.
 
     - repeated: the same seed gives the same output, so random numbers come from tinyprop.
-    - inputs: they stay as they are.
+    - inputs: they stay as they are, and the order of their memory does not matter.
+    - output: a later call leaves it as it is; it is the same with and without a recorded graph.
+    - parameters: every tensor that has a gradient is an input or a parameter.
     - dtype: float32 stays float32, and float64 float64: the output, and everything that is saved.
     - gradients: of inputs and parameters, up to `order`, in training and in evaluation, by
       `check_gradients`.
     - float32: output and gradients agree with float64, as far as rounding errors of the inputs and
       parameters would change them.
-    - samples: an output depends on its own sample only; in training, the layer may declare
-      `sums_over_batch = True` or `statistics = tp.nn.Statistics(over="batch")`. The first is tried
-      with a batch that is cut in two.
+    - samples: an output depends on its own sample only, in evaluation also in a batch of one; in
+      training, the layer may declare `sums_over_batch = True` or `statistics =
+      tp.nn.Statistics(over="batch")`. The first is tried with a batch that is cut in two.
     - state: a copy that loads the state of a trained layer computes the same.
     - copy, pickle: copies compute the same, and share no memory with the layer.
     - modes: evaluation changes nothing and draws no random numbers; `tp.nn.evaluating()` is the
@@ -117,6 +121,15 @@ class Subject:
     def samples(self) -> int:
         return len(self.arrays[0])
 
+    def some_samples(self) -> list[int]:
+        """The numbers of all samples, or of a few, from the first to the last."""
+        last = self.samples - 1
+        return sorted({round(place) for place in np.linspace(0, last, min(last + 1, SAMPLES))})
+
+    def is_batch(self, x: Tensor) -> bool:
+        """Whether the first axis of an input counts the samples."""
+        return x.shape[:1] == (self.samples,)
+
     def fresh(self, dtype: Any = None, training: bool | None = None) -> Module:
         """A copy of the layer."""
         try:
@@ -153,13 +166,18 @@ class Subject:
         return found
 
     def results(
-        self, dtype: Any, training: bool, rounding: "np.random.Generator | None" = None
+        self,
+        dtype: Any,
+        training: bool,
+        rounding: "np.random.Generator | None" = None,
+        order: str = "C",
     ) -> dict[str, HostArray]:
         """The output and all gradients for a random cotangent, from numbers that are rounded to
-        float32; with errors of the size of a rounding in each of them, if a generator is given."""
+        float32; with errors of the size of a rounding in each of them, if a generator is given. The
+        memory of inputs is in this order."""
         layer = self.fresh(float32, training).to(dtype=dtype)
         inputs = [
-            Tensor(x._data.astype(dtype) if x.requires_grad else x._data, x.requires_grad)
+            Tensor(x._data.astype(dtype if x.requires_grad else x.dtype, order), x.requires_grad)
             for x in self.inputs(float32, requires_grad=True)
         ]
         leaves = self.leaves(layer, inputs)
@@ -263,8 +281,10 @@ def check_repeated(subject: Subject) -> None:
         first,
         second,
         f"two calls with seed={subject.seed}",
-        "the same seed gives the same output: random numbers come from tinyprop's generator",
-        "tp.functional.dropout, tp.rand or tp.randn; for other random numbers, a seed in __init__",
+        "the same seed gives the same output: random numbers come from tinyprop's generator, and "
+        "what a layer keeps is its own",
+        "tp.functional.dropout, tp.rand or tp.randn; for other random numbers, a seed in __init__; "
+        "nothing kept in a class attribute",
     )
 
 
@@ -285,6 +305,62 @@ def check_inputs(subject: Subject) -> None:
                     "a layer does not write to its inputs: others use them, too",
                     "y = F.relu(x), or a copy: x.data.copy()",
                 )
+    for mode, training in MODES.items():
+        expected = subject.results(float64, training)
+        compare(
+            expected,
+            subject.results(float64, training, order="F"),
+            f"{mode}, with inputs whose memory is in Fortran's order (seed={subject.seed})",
+            "the same numbers give the same results, wherever they lie in memory",
+            "indices and axes only; no ravel(order='K'), no strides",
+            CLOSE,
+            subject.sizes(expected),
+        )
+
+
+def check_output(subject: Subject) -> None:
+    for mode, training in MODES.items():
+        layer = subject.fresh(training=training)
+        others = [x * 0.5 if x.dtype.kind == "f" else x for x in subject.inputs()]
+        with no_grad():
+            out = subject.run(layer)
+            before = to_numpy(out._data).copy()
+            subject.run(layer, others)
+        compare(
+            {"output": before},
+            {"output": to_numpy(out._data)},
+            f"after a second call in {mode} (seed={subject.seed})",
+            "an output stays as it is: each call returns memory of its own",
+            "a new array in each call, no buffer that is used again",
+        )
+        recorded = subject.run(
+            subject.fresh(float64, training), subject.inputs(float64, requires_grad=True)
+        )
+        compare(
+            {"output": to_numpy(recorded._data)},
+            {"output": _output(subject, training, subject.inputs(float64))},
+            f"{mode} inside of tp.no_grad() (seed={subject.seed})",
+            "an output is the same whether a graph is recorded or not",
+            "self.training for what differs in training; do not ask for requires_grad",
+            CLOSE,
+        )
+
+
+def check_parameters(subject: Subject) -> None:
+    for mode, training in MODES.items():
+        layer = subject.fresh(training=training)
+        inputs = subject.inputs(requires_grad=True)
+        out = subject.run(layer, inputs)
+        _, leaves = inputs_first(node_of(out))
+        known = {*inputs, *layer.parameters(), out}
+        unknown = [leaf for leaf in leaves if leaf not in known]
+        if unknown:
+            raise Wrong(
+                f"in {mode}, the output depends on a tensor of shape {unknown[0].shape} that "
+                f"requires a gradient, and is no parameter of {subject.name} (seed={subject.seed})",
+                "a layer knows its parameters: others are in no optimizer and in no state",
+                "self.weight = ..., or a list, tuple or dict of the layer; not in another object",
+            )
 
 
 def check_dtype(subject: Subject) -> None:
@@ -383,8 +459,25 @@ def check_samples(subject: Subject) -> None:
             rule = "an output depends on its own sample, or the class declares that it does not"
             hint = "sums_over_batch = True, with sums by tp.nn.over_batch; or drop the dependence"
             raise Wrong(got, rule, hint)
+    _check_alone(subject)
     if sums:
         _check_parts(subject, ", ".join(sorted({type(m).__name__ for m in sums})))
+
+
+def _check_alone(subject: Subject) -> None:
+    whole = _output(subject, False, subject.inputs(float64))
+    for sample in subject.some_samples():
+        inputs = subject.inputs(float64)
+        mine = [x[sample : sample + 1] if subject.is_batch(x) else x for x in inputs]
+        got = f"sample {sample} by itself, in evaluation (seed={subject.seed})"
+        rule = "in evaluation an output depends neither on the size of its batch nor on its place"
+        hint = "shapes without the first axis: x.shape[1:]"
+        try:
+            alone = _output(subject, False, mine)
+        except Exception as error:
+            parts = parts_of(error) or (f"{type(error).__name__}: {error}",)
+            raise Wrong(f"{got} fails: {parts[0]}", rule, hint) from error
+        compare({"output": whole[sample]}, {"output": alone[0]}, got, rule, hint, CLOSE)
 
 
 def _over_batch(statistics: Any) -> bool:
@@ -392,13 +485,14 @@ def _over_batch(statistics: Any) -> bool:
 
 
 def _influence(subject: Subject, training: bool) -> tuple[float, int]:
-    """How far other samples change the output of the first or the last one, relative to it."""
+    """How far other samples change the output of one, relative to it, and the one that changes
+    most."""
     whole = _output(subject, training, subject.inputs(float64))
     worst = (0.0, 0)
-    for sample in (0, subject.samples - 1):
+    for sample in subject.some_samples():
         changed = []
         for x in subject.inputs(float64):
-            if len(x) == subject.samples:  # all samples become this one
+            if subject.is_batch(x):  # all samples become this one
                 x.data[...] = x._data[sample].copy()
             changed.append(x)
         out = _output(subject, training, changed)
@@ -417,7 +511,7 @@ def _check_parts(subject: Subject, names: str) -> None:
 
     def part(places: slice) -> HostArray:
         inputs = subject.inputs(float64)
-        mine = [x[places] if len(x) == subject.samples else x for x in inputs]
+        mine = [x[places] if subject.is_batch(x) else x for x in inputs]
         return _output(subject, True, mine)
 
     compare(
@@ -542,6 +636,16 @@ def check_modes(subject: Subject) -> None:
         "evaluation is not random",
         "if self.training: ... around what is random",
     )
+    with seeded(subject.seed + 1), no_grad():  # not the seed that a layer may set
+        before = generator().bit_generator.state
+        layer(*subject.inputs())
+        after = generator().bit_generator.state
+    if before != after:
+        raise Wrong(
+            f"a call in evaluation moves tinyprop's random generator {seed}",
+            "evaluation draws no random numbers, and does not seed them",
+            "if self.training: ... around what is random",
+        )
     with evaluating(), no_grad():
         inside = to_numpy(subject.run(subject.fresh(training=True))._data)
     compare(
@@ -593,6 +697,8 @@ def check_plain(subject: Subject) -> None:
 CHECKS: dict[str, Callable[[Subject], None]] = {
     "repeated": check_repeated,
     "inputs": check_inputs,
+    "output": check_output,
+    "parameters": check_parameters,
     "dtype": check_dtype,
     "gradients": check_gradients_of_layer,
     "float32": check_float32,

@@ -15,7 +15,7 @@ from ..engine.random import new_generator, seeded
 from ..engine.tensor import Tensor
 from ..nn.module import Module, observing
 from ..report.estimate import Estimate
-from .failure import Wrong, run_checks
+from .failure import CheckError, Failure, Wrong, run_checks
 from .state import untouched
 
 GROUPS = 64  # independent batches, whose spread gives the error bars
@@ -73,8 +73,12 @@ def check_normalized(
     expected = jacobian_factor
     if expected is None:
         expected = getattr(layer, "jacobian_factor", None)
-    with untouched(layer), observing(), seeded(seed):
+    with untouched(layer), observing(), seeded(seed), np.errstate(all="ignore"):
         groups = Groups.simulated(layer, sizes, samples, seed)
+    if not (np.isfinite(groups.means).all() and np.isfinite(groups.squares).all()):
+        got = f"NaN or infinity for some of {samples} samples (seed={seed})"
+        rule = "the output is finite for every input"
+        raise CheckError([Failure("output", got, rule, "F.clip, or an eps beside a divisor")])
     judge = Judge(groups, expected, tolerance, error_probability, seed)
     checks: list[tuple[str, Callable[[], None]]] = [
         ("mean", judge.check_means),
@@ -206,6 +210,10 @@ class Judge:
         if self.jacobian_factor is None:
             return
         factor = self.measured.jacobian_factor
+        if math.isnan(factor.mean):
+            got = f"an output without a gradient (seed={self.seed})"
+            rule = "gradients pass through the layer"
+            raise Wrong(got, rule, "tensors and tp.functional, in place of arrays")
         half_width = factor.half_width_at(self.confidence)
         if not abs(factor.mean - self.jacobian_factor) <= self.tolerance + half_width:
             got = f"{factor.mean:.6g} ± {half_width:.2g} (all units, seed={self.seed})"

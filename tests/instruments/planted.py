@@ -100,6 +100,19 @@ class OwnResidual(nn.Module):
         return self.head(x)
 
 
+class OwnBranches(nn.Module):
+    """The same, with branches of two layers."""
+
+    def __init__(self, depth=6):
+        self.blocks = [plain_branch() for _ in range(depth)]
+        self.head = nn.Linear(WIDTH, 10)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
 def residual(branch, depth=6, alpha=1.0):
     blocks = [nn.Residual(branch(), alpha=alpha) for _ in range(depth)]
     return nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
@@ -180,6 +193,16 @@ def layer_norm_over_positions():
     )
 
 
+def linear_layers():
+    return [*(drawn(nn.Linear(WIDTH, WIDTH), 1.0) for _ in range(3)), nn.Dropout(0.1), head()]
+
+
+def zero_weights():
+    net = dense(HE, depth=3)
+    net[2].weight.data[...] = 0.0
+    return net
+
+
 def equal_weights():
     net = dense(HE, depth=3)
     net[2].weight.data[...] = 0.1
@@ -233,6 +256,18 @@ PLANTS = {
     "unscaled residuals": Plant(lambda: residual(plain_branch), "unscaled residuals", "0 Residual"),
     "unscaled residuals, own forward": Plant(
         OwnResidual, "unscaled residuals", "blocks.0.0 Linear"
+    ),
+    "unscaled residuals, own branches": Plant(OwnBranches, "unscaled residuals", "blocks.0.0 ReLU"),
+    "no activation": Plant(lambda: nn.Sequential(*linear_layers()), "no activation", "1 Linear"),
+    "weights of 0": Plant(zero_weights, "dead units", "3 Activation"),
+    "sigmoid on the logits": Plant(
+        lambda: nn.Sequential(dense(HE), nn.Sigmoid()), "activation on the logits", "1 Sigmoid"
+    ),
+    "bytes from 0 to 255": Plant(
+        lambda: dense(HE),
+        "input not normalised",
+        "0 Linear",
+        lambda seed: np.random.default_rng(seed).integers(0, 256, (256, WIDTH)).astype("uint8"),
     ),
     "LayerNorm over the width": Plant(layer_norm_over_width, "wrong axis", "1 LayerNorm", images),
     "LayerNorm over positions": Plant(
@@ -299,6 +334,7 @@ def residual_convolutions():
 
 
 SOUND = {
+    "a single layer": (lambda: nn.Sequential(nn.Flatten(), head()), vectors),
     "He for ReLU": (lambda: dense(HE), vectors),
     "He, 12 layers": (lambda: dense(HE, depth=12), vectors),
     "LeCun for tanh": (lambda: dense(1.0, "tanh", depth=10), vectors),

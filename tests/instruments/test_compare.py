@@ -278,5 +278,10 @@ def test_each_instrument_has_a_figure():
         he = next(line for line in axes.lines if line.get_label() == "none/he")
         np.testing.assert_array_equal(he.get_ydata(), curves["none/he"].theory)
         assert len(axes.containers) == 2, "points with error bars"
+    words = figures.describe_comparison(found)
+    assert words.count("none/he") == len(INSTRUMENTS)
+    last = found["signal"]["group"].points[-1].mean
+    assert f"Layer 3: none/he {found['signal']['none/he'].points[-1].mean:.3g}, " in words
+    assert f", group {last:.3g}." in words
     page = figures.comparison(found, "three layers")
     assert [axes.get_title(loc="left") for axes in page.axes] == list(INSTRUMENTS.values())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import BACKENDS
+from tests.helpers import figure_in_words
 from tinyprop.cli import main
 from tinyprop.engine.threads import blas_threads
 from tinyprop.instruments import demo, depth, figures
@@ -56,6 +57,14 @@ def test_the_readme_says_what_the_figure_shows(networks):
 
 
 @pytest.mark.slow
+def test_the_figure_of_the_readme_says_in_words_what_it_shows(networks):
+    words = figures.describe_depth(networks, depth.SHOWN)
+    assert figure_in_words(README.parent / "figures" / "depth.png") == words
+    default = networks["NormProp, default gamma"]
+    assert f"{default.at(1)[0]:.2f} in layer 1 and {default.at(30)[0]:.2f} in layer 30" in words
+
+
+@pytest.mark.slow
 def test_the_figure_has_a_curve_and_a_distribution_for_each_network(networks):
     left, right, *below = figures.depth(networks, depth.SHOWN).axes
     assert len(left.lines) == len(right.lines) == len(below) == len(networks)
@@ -77,7 +86,9 @@ def test_the_tour_tells_its_story_and_can_be_repeated(networks, tmp_path, capsys
     assert [id for id in demo.CLAIMS if f"{id}: " not in first] == []
     figures = re.findall(r"^.*\.png$", first, re.M)
     assert len(figures) == 3
-    assert all(Path(path).is_file() for path in figures)
+    depth_of, *predictions = map(Path, figures)
+    assert "NormProp, default gamma: " in figure_in_words(depth_of)
+    assert all(" images with the class" in figure_in_words(path) for path in predictions)
     assert main(command) == 0
     assert capsys.readouterr().out == first
 

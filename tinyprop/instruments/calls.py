@@ -133,22 +133,27 @@ class Call:
             return None
         return float((self._slopes(self.input) < FLAT * middle).mean())
 
+    def ends(self) -> tuple[float, float]:
+        """Of an activation, its values far to the left and to the right, the smaller one first."""
+        low, high = sorted(self._values(np.array([-FAR, FAR])).tolist())
+        return low, high
+
     def mean_square_slope(self) -> float:
         """Of an activation, over the values that it gets."""
         return float((self._slopes(self.input) ** 2).mean())
 
     def _slopes(self, places: HostArray) -> HostArray:
         """|s'| at these places, by central differences."""
-        layer: Any = self.layer
         step = 1e-3
-        function = layer.activation
+        flat = places.astype("float64").ravel()
+        return abs(self._values(flat + step) - self._values(flat - step)) / (2.0 * step)
+
+    def _values(self, places: HostArray) -> HostArray:
+        layer: Any = self.layer
         options = dict(layer.params)
         for name, value in layer.activation_parameters.items():
             options[name] = float(value.numpy().mean())
-        flat = places.astype("float64").ravel()
-        above = function(Tensor(flat + step), **options).numpy()
-        below = function(Tensor(flat - step), **options).numpy()
-        return abs(above - below) / (2.0 * step)
+        return to_numpy(layer.activation(Tensor(places), **options).data)
 
 
 def rows_of(layer: nn.Module) -> HostArray | None:
@@ -198,9 +203,9 @@ def memory_of(tensor: Tensor) -> Any:
 
 
 def is_measurable(record: Observation) -> bool:
-    """Whether a call takes and gives a batch of numbers."""
-    for value in (record.input, record.output):
-        is_batch = isinstance(value, Tensor) and value.ndim >= 2 and value.dtype.kind == "f"
+    """Whether a call takes and gives a batch of numbers; images may be integers."""
+    for value, kinds in ((record.input, "fiu"), (record.output, "f")):
+        is_batch = isinstance(value, Tensor) and value.ndim >= 2 and value.dtype.kind in kinds
         if not is_batch:
             return False
     return True

@@ -185,6 +185,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     check(options, stacks, len(plots.COLORS))
     found = compare(stacks, options.networks, options.seed)
     print(table(found).text(shutil.get_terminal_size((110, 24)).columns))
+    for stack in stacks:
+        if stack.reason:
+            print(f"\nNo theory for {stack.label}:\n{stack.reason}")
     kind = "residual blocks" if options.residual else "layers"
     heading = (
         f"{options.depth} {kind} of {options.width} units, {activation.name}, batches of "
@@ -192,8 +195,13 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         f"Thick lines: theory. Points: {options.networks} random networks, with 95 % intervals."
     )
     only = options.only
-    figure = figures.instrument(only, found[only]) if only else figures.comparison(found, heading)
-    print(plots.save(figure, options.out))
+    if only:
+        figure = figures.instrument(only, found[only])
+        words = figures.describe_comparison({only: found[only]})
+    else:
+        figure = figures.comparison(found, heading)
+        words = f"{heading} {figures.describe_comparison(found)}"
+    print(plots.save(figure, options.out, words))
     return 0
 
 

@@ -95,7 +95,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         images, labels = training.test.images[:32], training.test.labels[:32]
         guesses = to_numpy(logits(training.model, images)).argmax(axis=1)
         figure = figures.predictions(images, labels, guesses, training.test.classes)
-        print(plots.save(figure, options.out / norm / "predictions.png"))
+        words = figures.describe_predictions(labels, guesses, training.test.classes)
+        print(plots.save(figure, options.out / norm / "predictions.png", words))
     print("\n3. Five claims, each settled by an exact value and a measurement")
     for id, lesson in CLAIMS.items():
         (result,) = verify.run([id])
@@ -112,7 +113,8 @@ def show_depth(path: Path) -> None:
             name: depth.measured(name) for name in tqdm(depth.NETWORKS, disable=None, leave=False)
         }
     print(depth.table(networks).text(shutil.get_terminal_size((110, 24)).columns))
-    print(plots.save(figures.depth(networks, depth.SHOWN), path))
+    figure = figures.depth(networks, depth.SHOWN)
+    print(plots.save(figure, path, figures.describe_depth(networks, depth.SHOWN)))
 
 
 def run_on_gpu(options: argparse.Namespace) -> int:
@@ -129,7 +131,8 @@ def run_on_gpu(options: argparse.Namespace) -> int:
         histories[name] = training.history
         if training.step.no_graph is not None:
             print(f"{name} ran kernel by kernel: {training.step.no_graph}")
-    print(plots.save(figures.compared_trainings(histories), options.out / "gpu.png"))
+    figure = figures.compared_trainings(histories)
+    print(plots.save(figure, options.out / "gpu.png", figures.describe_trainings(histories)))
     return 0
 
 

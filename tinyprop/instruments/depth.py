@@ -147,7 +147,16 @@ def table(networks: dict[str, Depth]) -> Table:
     rows = []
     for name, found in networks.items():
         (first, gradient), (last, _) = found.at(1), found.at(LAYERS)
-        size = f"x {gradient:#.2g}" if gradient < 100 else f"x {gradient:.0f}"
-        size = size if gradient < 1e6 else f"over 10^{math.floor(math.log10(gradient))}"
-        rows.append([name, f"{first:.2f}", f"{last:.2f}", size, NETWORKS[name][2]])
+        rows.append([name, f"{first:.2f}", f"{last:.2f}", factor(gradient), NETWORKS[name][2]])
     return Table(header, rows, align="lrrrl")
+
+
+def factor(gradient: float) -> str:
+    """By how much a gradient is larger, in words that are the same on each machine.
+
+    >>> factor(0.9512), factor(348.2), factor(3e24)
+    ('x 0.95', 'x 348', 'over 10^20')
+    """
+    if gradient >= 1e6:  # to ten powers of ten: rounding decides the rest
+        return f"over 10^{10 * math.floor(math.log10(gradient) / 10)}"
+    return f"x {gradient:#.2g}" if gradient < 100 else f"x {gradient:.0f}"

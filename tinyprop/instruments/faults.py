@@ -13,13 +13,14 @@ from .. import nn
 from ..data.normalization import Normalizer
 from ..engine.arrays import HostArray
 from ..nn.declare import declared
-from .calls import Call, Moments, by_units, pairs
+from .calls import TRANSPARENT, Call, Moments, by_units, pairs
 
 ENOUGH = 3  # layers or blocks in a row from which a rate is read
 LARGE_STEP = 1.4  # a factor of the mean square per layer
 LARGE_TOTAL = 4.0  # over all layers
 TOO_SATURATED = 0.5  # fraction of values
 TOO_DEAD = 0.1  # fraction of units
+LONGEST_BRANCH = 8  # calls of a residual branch that a forward adds up by itself
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,10 @@ def dead_units(case: Case) -> Iterator[tuple[Call, Fault]]:
             continue  # in deep networks of ReLU a few units are off for all inputs
         sentence = f"{dead.mean():.0%} of the units have the same output for every input."
         remedy = "Make the weights before it smaller, or put a normaliser before the activation."
-        if by_bias:
+        if source is not None and source.rows is not None and not source.rows.any():
+            sentence += f" All weights of {source.name} are 0."
+            remedy = "Draw the weights at random; only the last ones of a branch may start at 0."
+        elif by_bias:
             sentence += f" The bias of these units, {shift:.3g}, keeps the activation off."
             remedy = "Start the bias at 0; if training made it so, lower the learning rate."
         yield call, Fault("dead units", call.name, sentence, remedy)
@@ -304,6 +308,25 @@ def dead_units(case: Case) -> Iterator[tuple[Call, Fault]]:
 def bias_of(call: Call | None) -> HostArray | None:
     bias: Any = None if call is None else getattr(call.layer, "bias", None)
     return None if bias is None else bias.numpy()
+
+
+@rule
+def no_activation(case: Case) -> Iterator[tuple[Call, Fault]]:
+    """Layers with weights and nothing between them: their product would do the same."""
+    weighted = [call for call in case.calls if call.rows is not None and not call.is_normprop]
+    has_others = any(not is_linear(call) for call in case.calls)
+    are_direct = all(after.origin() is before for before, after in pairwise(weighted))
+    if len(weighted) < 2 or has_others or not are_direct:
+        return
+    first = weighted[1]
+    sentence = f"Nothing is between the {len(weighted)} layers with weights: together, they are "
+    sentence += "one linear layer."
+    remedy = "Put an activation between them."
+    yield first, Fault("no activation", first.name, sentence, remedy)
+
+
+def is_linear(call: Call) -> bool:
+    return (call.rows is not None and not call.is_normprop) or isinstance(call.layer, TRANSPARENT)
 
 
 @rule
@@ -399,8 +422,9 @@ def adds_its_input(call: Call) -> bool:
 @rule
 def unscaled_residuals(case: Case) -> Iterator[tuple[Call, Fault]]:
     growth = [call for call in case.calls if adds_its_input(call)]
-    steps = [Step(call, call.input, call.output) for call in growth]
-    steps = steps or sums_of(case)
+    steps = [
+        Step(call, call.input, call.output, has_normalizer(call.layer)) for call in growth
+    ] or sums_of(case)
     if len(steps) <= ENOUGH:
         return
     ratios = [step.growth for step in steps]
@@ -411,7 +435,7 @@ def unscaled_residuals(case: Case) -> Iterator[tuple[Call, Fault]]:
     how = "doubles" if 1.7 < factor < 2.5 else f"grows by a factor of {factor:.2g}"
     inside = "the branch has no normaliser"
     first = steps[0].call
-    if has_normalizer(first.layer):
+    if steps[0].has_normalizer:
         inside = "the normaliser of the branch does not limit it"
     scale = 1.0 / math.sqrt(len(steps))
     sentence = f"The variance {how} in every block: {inside}."
@@ -423,9 +447,10 @@ def unscaled_residuals(case: Case) -> Iterator[tuple[Call, Fault]]:
 class Step:
     """A residual connection: the signal before and after it."""
 
-    call: Call
+    call: Call  # the block, or the first of its branch
     before: HostArray
     after: HostArray
+    has_normalizer: bool
 
     @property
     def growth(self) -> float:
@@ -434,18 +459,26 @@ class Step:
 
 
 def sums_of(case: Case) -> list[Step]:
-    """Sums x + f(x) that a forward computes outside of any block: f is a call, and the next call
-    gets the sum."""
+    """Sums x + f(x) that a forward computes outside of any block: f is some calls in a row, and the
+    next call gets the sum."""
     found = []
-    for call, following in pairwise(case.calls):
-        is_square = call.input.shape == call.output.shape == following.input.shape
-        if not is_square:
-            continue
-        total = call.input.astype("float64") + call.output
-        slack = 1e-5 * abs(total).max()
-        if abs(total - following.input).max() <= slack:
-            found.append(Step(call, call.input, following.input))
+    for end, following in enumerate(case.calls[1:], start=1):
+        for start in range(end - 1, max(end - LONGEST_BRANCH, 0) - 1, -1):
+            first = case.calls[start]
+            last = case.calls[end - 1]
+            if is_sum(following.input, first.input, last.output):
+                inside = case.calls[start:end]
+                is_normalized = any(has_normalizer(call.layer) for call in inside)
+                found.append(Step(first, first.input, following.input, is_normalized))
+                break
     return found
+
+
+def is_sum(total: HostArray, first: HostArray, second: HostArray) -> bool:
+    if not total.shape == first.shape == second.shape:
+        return False
+    expected = first.astype("float64") + second
+    return bool(abs(expected - total).max() <= 1e-5 * abs(expected).max())
 
 
 def has_normalizer(module: nn.Module) -> bool:
@@ -466,6 +499,13 @@ def output(case: Case) -> Iterator[tuple[Call, Fault]]:
     if values.min() >= 0.0 and abs(sums - 1.0).max() < 1e-4:
         sentence = "The network returns probabilities, and cross-entropy applies softmax again."
         yield last, Fault("softmax twice", last.name, sentence, "Return the logits.")
+    elif last.saturated() is not None:
+        low, high = last.ends()
+        sentence = (
+            f"The logits go through an activation from {round(low, 3):g} to {round(high, 3):g}: no "
+        )
+        sentence += f"class can be more than {math.exp(high - low):.3g} times as likely as another."
+        yield last, Fault("activation on the logits", last.name, sentence, "Remove it.")
     elif last.is_activation and values.min() == 0.0:
         sentence = "The logits go through a rectifier: no class can get a negative one."
         yield last, Fault("activation on the logits", last.name, sentence, "Remove it.")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ..engine.arrays import HostArray
 from ..report.plots import COLORS, GRAY, panels, styled
 from ..theory.stacks import INSTRUMENTS
+from .depth import factor
 
 
 @styled
@@ -32,6 +33,18 @@ def compared_trainings(histories: Mapping[str, list[dict[str, float]]]) -> Figur
     return figure
 
 
+def describe_trainings(histories: Mapping[str, list[dict[str, float]]]) -> str:
+    """The comparison of trainings in words."""
+    sentences = ["Three panels, against the epoch: cross-entropy, test error, images in a second."]
+    for name, history in histories.items():
+        last = history[-1]
+        sentences.append(
+            f"{name}, epoch {last['epoch']}: loss {last['train_loss']:.3g}, "
+            f"test error {last['test_error']:.1%}, {last['images_per_second']:,.0f} images/s."
+        )
+    return " ".join(sentences)
+
+
 @styled
 def predictions(
     images: HostArray, labels: HostArray, guesses: HostArray, classes: Sequence[str]
@@ -51,6 +64,14 @@ def predictions(
             title, fontsize=8, loc="center", color="black" if guess == right else COLORS[1]
         )
     return figure
+
+
+def describe_predictions(labels: HostArray, guesses: HostArray, classes: Sequence[str]) -> str:
+    """The predictions in words."""
+    wrong = [(classes[i], classes[k]) for i, k in zip(labels, guesses, strict=True) if i != k]
+    words = f"{len(labels)} images with the class that a network gives them; {len(wrong)} are wrong"
+    mistakes = ", ".join(f"{right} taken for {guess}" for right, guess in wrong)
+    return f"{words}: {mistakes}." if wrong else f"{words}."
 
 
 @styled
@@ -111,6 +132,24 @@ def depth(networks: Mapping[str, Any], shown: Sequence[int]) -> Figure:
     return figure
 
 
+def describe_depth(networks: Mapping[str, Any], shown: Sequence[int]) -> str:
+    """The figure of depth in words."""
+    layers = next(iter(networks.values())).spread.shape[1]
+    sentences = [
+        f"Above, two panels over {layers} layers: the standard deviation of a unit over inputs, "
+        "and the gradient relative to the last layer."
+    ]
+    for name, found in networks.items():
+        (first, gradient), (last, _) = found.at(1), found.at(layers)
+        sentences.append(
+            f"{name}: standard deviation {first:.2f} in layer 1 and {last:.2f} in layer {layers}, "
+            f"gradient {factor(gradient)} in layer 1."
+        )
+    places = ", ".join(map(str, shown))
+    sentences.append(f"Below, the distributions of the pre-activations in layers {places}.")
+    return " ".join(sentences)
+
+
 @styled
 def instrument(name: str, curves: Mapping[str, Any]) -> Figure:
     """What one instrument shows of each network, as tinyprop.compare has measured it."""
@@ -130,6 +169,17 @@ def comparison(found: Mapping[str, Mapping[str, Any]], heading: str) -> Figure:
     figure.suptitle(heading, fontsize=10, x=0.01, ha="left")
     figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), fontsize=9)
     return figure
+
+
+def describe_comparison(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """What instruments show, in words: the gradient of the first layer, all others of the last."""
+    sentences = []
+    for name, curves in found.items():
+        place = 0 if name == "gradient" else -1
+        layer = next(iter(curves.values())).at[place]
+        values = [f"{label} {curve.points[place].mean:.3g}" for label, curve in curves.items()]
+        sentences.append(f"{INSTRUMENTS[name]}. Layer {layer}: {', '.join(values)}.")
+    return " ".join(sentences)
 
 
 def _by_layer(axes: Any, name: str, curves: Mapping[str, Any]) -> None:

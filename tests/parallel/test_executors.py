@@ -254,26 +254,52 @@ def test_runs_are_computed_to_the_same_bytes(tmp_path, report, arguments, launch
     assert reproduced(tmp_path, *arguments, launcher=launcher) == report
 
 
+WAITING = """
+import os, time
+from pathlib import Path
+from tinyprop.verify import claim, claimed
+
+@claim("W1", "here", "One equals one, once the test agrees.")
+def waiting(mc):
+    '''It says which process settles it, and waits for a file.'''
+    Path("PLACE", f"settled by {os.getpid()}").touch()
+    while not Path("PLACE", "go").exists():
+        time.sleep(0.05)
+    yield claimed("one", 1.0, exact=1.0)
+    return "they are equal"
+"""
+
+
 @pytest.mark.slow
 @needs_dask
 def test_killed_workers_of_dask_delay_their_claims_and_runs_only(tmp_path, report):
-    """One settles a claim, of enough samples to take seconds; one is in a run, which the third one
-    resumes."""
-    expected = tp.verify.run(CLAIMS, samples=3_000_000)
-    path = tmp_path / "a"
-    verify = ["verify", *CLAIMS, "--samples", "3000000", "--json", path]
+    """One settles a claim; one is in a run, which the third one resumes."""
+    own = tmp_path / "waiting.py"
+    own.write_text(WAITING.replace("PLACE", str(tmp_path)))
+    verify = ["verify", *CLAIMS, own, "--samples", "5000", "--json"]
     reproduce = [*REPRODUCE, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
+
     with dask(tmp_path, workers=3) as (address, workers):
-        for victim, words, working in (
-            (workers[0], verify, lambda: cpu_seconds(workers[0].pid) > 2.5),  # imports take less
-            (workers[1], reproduce, lambda: list((tmp_path / "runs").glob("*/log.csv"))),
-        ):
-            words = [sys.executable, "-m", "tinyprop", *words, "--cluster", address]
-            job = background(*words, stdout=subprocess.DEVNULL)
-            until(working)
+
+        def job(*words):
+            return running(sys.executable, "-m", "tinyprop", *words, "--cluster", address)
+
+        with job(*verify, tmp_path / "a") as verifying:
+            until(lambda: list(tmp_path.glob("settled by *")))
+            [settled] = tmp_path.glob("settled by *")
+            [victim] = [each for each in workers if settled.name.endswith(f" {each.pid}")]
             victim.kill()
-            assert job.wait(240) == 0
-    assert json.loads(path.read_text()) == [result.to_json() for result in expected]
+            (tmp_path / "go").touch()
+            assert verifying.wait(240) == 0
+        assert len(list(tmp_path.glob("settled by *"))) == 2, "by another worker"
+
+        with job(*reproduce) as reproducing:
+            until(lambda: list((tmp_path / "runs").glob("*/log.csv")))
+            next(each for each in workers if each is not victim).kill()
+            assert reproducing.wait(240) == 0
+
+    assert main([*map(str, verify), str(tmp_path / "b")]) == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert contents(tmp_path) == report
 
 

@@ -187,7 +187,7 @@ def test_ranks_share_the_cores(monkeypatch):
 @pytest.fixture
 def _no_curves(monkeypatch):
     """Drawing takes longer than training."""
-    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda *_: None)
 
 
 def finished(ranks, out, config=TINY, **options):

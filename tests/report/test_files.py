@@ -28,7 +28,7 @@ WRITERS = {
     "x.json": lambda path, n: write_json(path, {"n": n}),
     "x.csv": lambda path, n: write_csv(path, [{"n": n}] * 99),
     "x.safetensors": lambda path, n: tp.save(path, {"n": np.full(99, n)}),
-    "x.png": lambda path, n: plots.save(plots.panels(1, 0.5 + n, 1.0)[0], path),
+    "x.png": lambda path, n: plots.save(plots.panels(1, 0.5 + n, 1.0)[0], path, ""),
 }
 
 

@@ -14,7 +14,7 @@ TINY = {"width": 0.04, "train_size": 40, "batch_size": 10, "threads": 1}
 
 @pytest.fixture(autouse=True)
 def _few_images_and_no_curves(monkeypatch):
-    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda *_: None)
     with few_images(40, 20):
         yield
 

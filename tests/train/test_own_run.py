@@ -26,7 +26,7 @@ FLAGS = ["--batch-size", "20", "--threads", "1", "--lr", "0.05"]
 @pytest.fixture(autouse=True)
 def _no_curves(monkeypatch):
     """Drawing takes longer than training."""
-    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda *_: None)
 
 
 @pytest.fixture

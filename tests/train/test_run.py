@@ -41,7 +41,7 @@ def _few_test_images():
 @pytest.fixture
 def _no_curves(monkeypatch):
     """Drawing takes longer than training."""
-    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -256,7 +256,8 @@ def test_what_depends_on_the_batch_is_not_evaluated_in_pieces(rng):
     net = nn.Sequential(Centered(), *nn.build(SPEC))
     words = "Centered", "other images of the batch", "batch_size=len(images)", "per_sample = True"
     assert_explained(ValueError, lambda: evaluate(net, x, labels), *words)
-    together = net.eval()(tp.tensor(x)).numpy()
+    with threadpool_limits(1, user_api="blas"):  # as in an evaluation
+        together = net.eval()(tp.tensor(x)).numpy()
     np.testing.assert_array_equal(logits(net, x, batch_size=100), together)
     evaluate(net, x, labels, batch_size=100)
 

@@ -24,6 +24,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.8,
 }
+# where formats keep a description; others have no place for one
+DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}
 styled = matplotlib.rc_context(STYLE)  # a decorator for what draws; it touches no setting outside
 
 
@@ -35,7 +37,11 @@ def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Fi
 
 
 @styled
-def save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path, description: str) -> Path:
+    """Write a figure, and into its file what it shows in words, with its numbers: from there, a
+    page takes them for those who cannot see the figure."""
+    key = DESCRIPTION.get(path.suffix)
+    metadata = {key: description} if key else None
     with whole_file(path) as file:
-        figure.savefig(file, format=path.suffix[1:])
+        figure.savefig(file, format=path.suffix[1:], metadata=metadata)
     return path

@@ -36,12 +36,11 @@ Ctrl-C saves and stops; --resume with the same --out resumes, to the same weight
 `tp.train.load("runs/own")` is the trained network.
 
 `--processes 2` trains on two processes of this machine (pip install 'tinyprop[mpi]'), each with
-half of every batch. It pays for narrow networks with batches of 16 or more: with NormProp, at a
-tenth or a quarter of the paper's width, steps were 1.1 to 1.5 times as fast as on two threads. With
-batches of 4 and at full width it gains little, for small fully connected networks it is slower
-(benchmarks/RESULTS.md), and more processes than cores gain nothing. What may look across
-a batch is refused. The weights are the same up to rounding, and a run may be resumed with
-another number of processes. `mpiexec -n 4 tinyprop train ...` does the same on several machines.
+half of every batch. It pays for narrow networks with batches of several images: the README says
+by how much. At the paper's width it gains little, small fully connected networks are slower, and
+more processes than cores gain nothing. What may look across a batch is refused. The weights are the
+same up to rounding, and a run may be resumed with another number of processes. `mpiexec -n 4
+tinyprop train ...` does the same on several machines.
 """
 
 

@@ -256,7 +256,8 @@ class Curves:
         from . import figures
 
         start = time.perf_counter()
-        plots.save(figures.training_curves(history), self.path)
+        figure = figures.training_curves(history)
+        plots.save(figure, self.path, figures.described(history))
         self.drawn = time.perf_counter()
         self.seconds = self.drawn - start
         if in_notebook():

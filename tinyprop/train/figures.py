@@ -30,3 +30,22 @@ def training_curves(history: Sequence[dict[str, float]]) -> Figure:
     left.set(title="Cross-entropy")
     right.set(title="Error, %")
     return figure
+
+
+def described(history: Sequence[dict[str, float]]) -> str:
+    """The learning curves in words.
+
+    >>> described([{"train_loss": 2.3, "test_loss": 2.4, "test_error": 0.9}])
+    'Learning curves, 1 epoch. Training loss: from 2.3 to 2.3. Test loss: from 2.4 to 2.4. Test \
+error: from 90.0% to 90.0%.'
+    """
+    name = "validation" if "validation_loss" in history[0] else "test"
+    sentences = [f"Learning curves, {len(history)} epoch{'s' * (len(history) > 1)}."]
+    for kind, form in (("loss", ".3g"), ("error", ".1%")):
+        for title, part in (("Training", "train"), (name.capitalize(), name)):
+            column = f"{part}_{kind}"
+            values = [row[column] for row in history if column in row]  # older logs have fewer
+            if values:
+                start, end = format(values[0], form), format(values[-1], form)
+                sentences.append(f"{title} {kind}: from {start} to {end}.")
+    return " ".join(sentences)

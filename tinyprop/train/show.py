@@ -46,8 +46,8 @@ def history_table(history: Sequence[dict[str, float]]) -> Table:
 
 
 def _curves(history: Sequence[dict[str, float]]) -> str:
-    from .figures import training_curves  # loads matplotlib
+    from .figures import described, training_curves  # loads matplotlib
 
     picture = io.BytesIO()
     training_curves(history).savefig(picture, format="png")
-    return image_tag(picture.getvalue(), "learning curves", width=640)
+    return image_tag(picture.getvalue(), described(history), width=640)

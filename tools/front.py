@@ -285,13 +285,29 @@ def second_page(evidence: Evidence, command: str) -> str:
 # -- figures
 
 
-@styled
-def effects(evidence: Evidence) -> Figure:
-    """Each comparison of a claim about performance, in margins, over the short runs' one."""
-    rows: list[tuple[str, Finding, str]] = []  # name, finding, label of the pair
+def rows_of_effects(evidence: Evidence) -> list[tuple[str, Finding, str]]:
+    """Each comparison of a claim about performance: its name, its finding, the label of its
+    pair."""
+    rows = []
     for finding in evidence.findings():
         if finding.claim.is_about_the_end:
             rows += [(name_of(label, finding), finding, label) for label in finding.comparisons]
+    return rows
+
+
+def describe_effects(evidence: Evidence) -> str:
+    """The figure of effects in words."""
+    sentences = ["Differences over pairs of runs with the same seed, trained to the end."]
+    for name, finding, label in rows_of_effects(evidence):
+        found = [effect(of_measure(finding, label, measure)) for measure in ENDPOINTS]
+        sentences.append(f"{name}: {' and '.join(dict.fromkeys(found))}; {finding.verdict}.")
+    return " ".join(sentences)
+
+
+@styled
+def effects(evidence: Evidence) -> Figure:
+    """Each comparison of a claim about performance, in margins, over the short runs' one."""
+    rows = rows_of_effects(evidence)
     figure = Figure(figsize=(11.0, 1.6 + 0.34 * len(rows)))
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained")
@@ -310,8 +326,10 @@ def effects(evidence: Evidence) -> Figure:
                 of_panel = axes.get_yaxis_transform()  # x in widths of the panel
                 style = {"va": "center", "ha": "right", "color": GRAY, "size": 8}
                 axes.text(0.99, place - 0.12, NO_RUN, transform=of_panel, **style)
-        unit = f"{measure.margin:g} {measure.difference_unit}"
-        axes.set_title(f"{measure.name.capitalize()} (margin: {unit})")
+        unit = measure.difference_unit
+        if measure.margin == 1.0:
+            unit = unit.removesuffix("s")
+        axes.set_title(f"{measure.name.capitalize()} (margin: {measure.margin:g} {unit})")
         axes.set_xlabel("margins; better to the right")
         widest = max(map(abs, axes.get_xlim()))
         axes.set_xlim(-widest, widest)
@@ -396,3 +414,16 @@ def paper_scale(evidence: Evidence) -> Figure:
     axes.set_title("CIFAR-10, full width, 45,000 images, rate halved every 10 epochs; one seed")
     axes.legend(fontsize=8, loc="lower right")
     return figure
+
+
+def describe_paper_scale(evidence: Evidence) -> str:
+    """The figure of the paper's scale in words."""
+    words = [f"{name}: {curve}." for name, curve in curves_in_words(evidence).items()]
+    return f"Test accuracy against the epoch. {' '.join(words)} {papers_scale(evidence)}"
+
+
+def curves_in_words(evidence: Evidence) -> dict[str, str]:
+    found = {}
+    for method, curve in evidence.long_curves().items():
+        found[method] = f"from {curve[0]:.1f} % to {curve[-1]:.1f} % in epoch {len(curve)}"
+    return found

@@ -79,16 +79,20 @@ def publish(root: Path) -> list[Path]:
     evidence = finished_runs(root)
     report = front.page(evidence, COMMAND)
     readme = (root / README).read_text("utf-8")
-    figures = {"effects": front.effects(evidence), "paper-scale": front.paper_scale(evidence)}
+    figures = {
+        "effects": (front.effects(evidence), front.describe_effects(evidence)),
+        "paper-scale": (front.paper_scale(evidence), front.describe_paper_scale(evidence)),
+    }
     for experiment in evidence.plateau.values():
         if front.has_runs(experiment):
-            figures[f"plateau/{experiment.name}"] = experiment.figure()
+            name = f"plateau/{experiment.name}"
+            figures[name] = experiment.figure(), experiment.described()
     for experiment in evidence.short.values():
-        figures[experiment.name] = experiment.figure()
+        figures[experiment.name] = experiment.figure(), experiment.described()
 
     written = []
-    for name, figure in figures.items():
-        written.append(plots.save(figure, root / FIGURES / f"{name}.png"))
+    for name, (figure, description) in figures.items():
+        written.append(plots.save(figure, root / FIGURES / f"{name}.png", description))
     pages = {
         PAGE: report,
         SECOND_PAGE: front.second_page(evidence, COMMAND),

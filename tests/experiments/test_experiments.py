@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers import quick_only
+from tests.helpers import figure_in_words, quick_only
 from tinyprop.experiments import experiments_at, registration
 from tinyprop.experiments.evidence import ACCURACY, MOVEMENT, REGISTERED, window_means
 from tinyprop.experiments.experiment import CHANCE, NORMPROP, decide
@@ -74,8 +74,12 @@ def test_every_figure_and_paragraph_can_be_made_of_any_runs(name, scale, finishe
     if finished == "none":
         found.arms = {name: replace(arm, records=()) for name, arm in found.arms.items()}
     text = page([found], "tinyprop reproduce")
-    assert save(found.figure(), tmp_path / "figure.png").stat().st_size > 10_000
-    assert not re.search(r"\b(nan|inf)\b", text)
+    path = save(found.figure(), tmp_path / "figure.png", found.described())
+    assert path.stat().st_size > 10_000
+    words = figure_in_words(path)
+    drawn = [c for panel in found.differences() for c in panel.values() if c.difference.n]
+    assert all(comparison.number in words for comparison in drawn)
+    assert not re.search(r"\b(nan|inf)\b", text + words)
     if finished == "none":
         assert set(verdicts(found)) <= {"undecided"}
 
@@ -378,6 +382,16 @@ def test_a_chosen_rate_is_that_of_the_first_two_seeds():
     chosen = study("measured-moments", "plateau", loss=loss).chosen()
     assert chosen["measured, at its chosen rate"].lr == 0.1
     assert chosen["measured, at its chosen rate"].norm == "normprop-measured"
+
+
+def test_a_curve_at_the_chosen_rate_stands_for_those_that_were_tried():
+    (short,) = study("optimizers").levels().values()
+    assert "momentum 0.9" in short, "the other methods are compared with it"
+    assert not [name for name in short if ", rate" in name]
+    (plateau,) = study("measured-moments", "plateau").levels().values()
+    assert list(plateau) == [
+        f"{name}, at its chosen rate" for name in (NORMPROP, "BatchNorm", "measured")
+    ]
 
 
 def test_a_run_at_chance_with_a_large_loss_has_diverged():

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers import figure_in_words
 from tinyprop.experiments import experiments_at
 from tinyprop.experiments.evidence import FINAL_MEAN
 from tinyprop.experiments.experiment import Experiment
@@ -48,6 +49,25 @@ def test_the_report_the_readme_and_c38_say_what_the_ledger_says():
     if not evidence.plateau["covariate-shift"].findings[0].runs:
         assert f"{finding.runs} pairs of runs of 5 epochs, NormProp minus BN is" in trained_means()
         assert comparison.number in trained_means()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LEDGER.exists(), reason="the ledger is in the repository only")
+def test_the_figures_say_in_words_what_the_ledger_says():
+    evidence = publish.finished_runs(ROOT)
+    words = {
+        "effects": front.describe_effects(evidence),
+        "paper-scale": front.describe_paper_scale(evidence),
+    }
+    words |= {name: experiment.described() for name, experiment in evidence.short.items()}
+    for name, experiment in evidence.plateau.items():
+        if front.has_runs(experiment):
+            words[f"plateau/{name}"] = experiment.described()
+    written = {name: figure_in_words(ROOT / "figures" / f"{name}.png") for name in words}
+    assert written == words
+    assert "NormProp minus BatchNorm -6.6 ± 1.1 points" in words["convergence"]
+    fewer = evidence.short["convergence"].first(3)
+    assert fewer.described() != words["convergence"]
 
 
 @pytest.mark.slow
@@ -115,7 +135,7 @@ def test_verdicts_at_the_plateau_are_recomputed_to_the_digit(tmp_path):
         "not testable at this scale"
     )
     assert set(verdicts.values()) > {"supported", "not supported"}
-    assert save(front.effects(evidence), tmp_path / "effects.png").stat().st_size > 10_000
+    assert save(front.effects(evidence), tmp_path / "effects.png", "").stat().st_size > 10_000
     assert not re.search(r"\b(nan|inf)\b", page)
 
 

@@ -163,7 +163,8 @@ def write_report(study: Study, out: Path, command: str) -> None:
         if any(arm.records for arm in experiment.arms.values()):
             experiments.append(experiment)
     for experiment in experiments:
-        path = plots.save(experiment.figure(), out / f"{experiment.name}.png")
+        path = out / f"{experiment.name}.png"
+        plots.save(experiment.figure(), path, experiment.described())
         print(path, flush=True)
     path = out / "README.md"
     write_whole(path, page(experiments, command).encode())

@@ -363,9 +363,17 @@ class Experiment:
         return f"{self.facts['note']} The chosen rates: {', '.join(rates)}."
 
     def levels(self) -> dict[str, Curves]:
-        """The left panels of the figure, by title."""
-        arms = self.shown().items()
-        curves = {name: arm.curve(Record.accuracies, start=1) for name, arm in arms}
+        """The left panels of the figure, by title. A curve at a chosen rate stands for those at the
+        rates that were tried."""
+        tried: set[str] = set()
+        for name in self.chosen():
+            if self.arms[name].records:
+                tried.update(self.before(name))
+        curves = {
+            name: arm.curve(Record.accuracies, start=1)
+            for name, arm in self.shown().items()
+            if name not in tried
+        }
         return {"Accuracy, %": curves}
 
     def pairs(self) -> dict[str, tuple[str, str]]:
@@ -394,6 +402,10 @@ class Experiment:
             self.levels(), self.differences(), self.x, self.paper, self.caption()
         )
 
+    def described(self) -> str:
+        """The figure in words."""
+        return figures.described(self.levels(), self.differences(), self.x, self.caption())
+
     def caption(self) -> str:
         """What the figure is about: data, seeds, bars and band."""
         data = sorted({arm.config.data for arm in self.arms.values() if arm.config})
@@ -404,11 +416,20 @@ class Experiment:
             seeds = f"{few} to {many} random seeds"
         validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
         images = "validation" if validated else "test"
-        return (
-            f"{', '.join(data)}, scale {self.scale.name}; {seeds}. "
-            f"Curves by epoch: {images} images; differences: test images, over pairs of runs with "
-            "the same seed.\nBars: 95 % intervals. Band: differences that do not matter."
+        about_the_end = any(
+            comparison.measure.margin
+            for panel in self.differences()
+            for comparison in panel.values()
         )
+        caption = (
+            f"{', '.join(data)}, scale {self.scale.name}; {seeds}. "
+            f"Curves by epoch: {images} images; differences{': test images,' * about_the_end} "
+            "over pairs of runs with the same seed.\n"
+            "Bars: 95 % intervals, of curves from three seeds on."
+        )
+        if about_the_end:
+            caption += " Band: differences that do not matter."
+        return caption
 
 
 def decide(experiments: Sequence[Experiment]) -> None:

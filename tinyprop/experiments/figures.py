@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -13,6 +14,7 @@ from ..report.plots import COLORS, GRAY, styled
 # by name; by epoch, by learning rate, or by the name of a row
 Curves = Mapping[str, Mapping[Any, Estimate]]
 COLUMNS = 4  # panels side by side
+ENOUGH = 3  # random seeds; the interval of two is 12.7 standard errors and hides every curve
 POINTS = {"markersize": 3.5, "capsize": 2.5, "elinewidth": 1}
 
 
@@ -66,6 +68,35 @@ def experiment(
     return figure
 
 
+def described(
+    levels: Mapping[str, Curves], differences: Sequence[Mapping[str, Any]], x: str, caption: str
+) -> str:
+    """The figure in words."""
+    sentences = []
+    for title, curves in levels.items():
+        words = [_curve_in_words(name, curve, x) for name, curve in curves.items()]
+        sentences.append(f"{title}: {'; '.join(filter(None, words)) or 'no runs yet'}.")
+    for comparisons in differences:
+        words = [f"{name} {c.number}" for name, c in comparisons.items() if c.difference.n]
+        measure = next(iter(comparisons.values())).measure
+        title = f"{measure.name.capitalize()}, differences"
+        sentences.append(f"{title}: {'; '.join(words) or 'no runs yet'}.")
+    what_data, _, _ = caption.partition("\n")
+    return " ".join([*sentences, what_data])
+
+
+def _curve_in_words(name: str, curve: Mapping[Any, Estimate], x: str) -> str:
+    """The values of named rows; of a curve, the first one and the last one."""
+    values = {place: f"{e.mean:.3g}" for place, e in curve.items() if e.n}
+    if not values:
+        return ""
+    first, *_, last = [*values, *values]  # the same one, if there is only one
+    if isinstance(first, str):
+        return f"{name} {', '.join(f'{value} ({row})' for row, value in values.items())}"
+    unit, _, _ = x.partition(" (")  # a remark
+    return f"{name} from {values[first]} at {unit} {first:g} to {values[last]} at {last:g}"
+
+
 def _layout(level_names: list[str], difference_names: list[str]) -> list[Any]:
     """The panels of a mosaic, row by row."""
     if len(level_names) == 1:
@@ -112,7 +143,9 @@ def _levels(axes: Any, curves: Curves) -> None:
         else:
             is_second_round = i >= len(COLORS)  # a color that is there already
             line = "s--" if is_second_round else "o-"
-            axes.errorbar(list(curve), means, half_widths, fmt=line, label=name, **POINTS)
+            enough = [estimate.n >= ENOUGH for estimate in curve.values()]
+            bars = np.where(enough, half_widths, 0.0)
+            axes.errorbar(list(curve), means, bars, fmt=line, label=name, **POINTS)
 
     if by_row:
         _name_rows(axes, places)
@@ -153,7 +186,9 @@ def _differences(axes: Any, comparisons: Mapping[str, Any]) -> None:
     _name_rows(axes, list(comparisons))
     side = "right" if measure.better > 0 else "left"
     axes.set(title=f"{measure.name.capitalize()}: difference")
-    axes.set_xlabel(f"{measure.difference_unit} (better to the {side})".strip())
+    direction = f"better to the {side}"
+    unit = measure.difference_unit
+    axes.set_xlabel(f"{unit} ({direction})" if unit else direction)
 
 
 def _name_rows(axes: Any, names: Sequence[str]) -> None:

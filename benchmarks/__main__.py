@@ -23,6 +23,7 @@ TOOLS = {
     "overrides": "what a step costs without each override of kernels/",
     "scaling": "how time and memory of a step grow with batch size, width, depth and cores",
     "ranks": "what a step costs on two processes, and what a sum over them costs",
+    "laboratory": "frames and memory of the laboratory, in Chromium",
     "gpu": "the time of a step on a GPU",
     "host": "what a step on a device costs the host, against a bare CuPy op",
     "agreement": "losses and test errors of whole trainings, against PyTorch",

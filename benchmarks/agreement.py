@@ -52,8 +52,9 @@ def run(options: argparse.Namespace) -> int:
     for name in ("tinyprop", "torch"):
         peer = PEERS[name](cores())
         runs = []
-        for seed in range(options.seeds):
-            runs.append(list(history(peer, seed, options.epochs, train, test)))
+        with peer.limited():
+            for seed in range(options.seeds):
+                runs.append(list(history(peer, seed, options.epochs, train, test)))
         histories[name] = np.array(runs)
     histories["difference"] = histories["tinyprop"] - histories["torch"]
     print(table(histories).text())

@@ -18,6 +18,10 @@ def scaling(points: Mapping[str, Axis], fits: Fits, path: Path) -> Path:
     columns = len(points)
     figure, every = panels(columns, 2.6 * columns, 5.0, rows=2)
     times, memories = every[:columns], every[columns:]
+    for row in (times, memories):  # before anything is drawn, so that the limits hold for all
+        for axes in row[1:]:
+            axes.sharey(row[0])
+            axes.tick_params(labelleft=False)
     for i, (axis, some) in enumerate(points.items()):
         for j, peer in enumerate(next(iter(some.values()))):
             fit = fits[axis, peer]
@@ -32,11 +36,25 @@ def scaling(points: Mapping[str, Axis], fits: Fits, path: Path) -> Path:
     for label, row in (("time of a step (ms)", times), ("peak memory (MB)", memories)):
         row[0].set_ylabel(label)
         row[0].yaxis.set_major_formatter("{x:,g}")
-        for axes in row[1:]:
-            axes.sharey(row[0])
-            axes.tick_params(labelleft=False)
     every[0].legend(fontsize=8, loc="upper left")
-    return save(figure, path)
+    return save(figure, path, described(points, fits))
+
+
+def described(points: Mapping[str, Axis], fits: Fits) -> str:
+    """The figure in words: how time and memory grow."""
+    sentences = []
+    for axis, some in points.items():
+        xs = list(some)
+        sentences.append(f"{axis.capitalize()} from {xs[0]:g} to {xs[-1]:g}.")
+        for peer, last in some[xs[-1]].items():
+            first, fit = some[xs[0]][peer], fits[axis, peer]
+            sentences.append(
+                f"{PEERS[peer].title}: a step takes {first.seconds * 1e3:.3g} to "
+                f"{last.seconds * 1e3:.3g} ms, slope {fit.time.slope:.2f}; its peak memory is "
+                f"{peak_megabytes(first):.3g} to {peak_megabytes(last):.3g} MB, slope "
+                f"{fit.memory.slope:.2f}."
+            )
+    return " ".join(sentences)
 
 
 def peak_megabytes(cost: Cost) -> float:

@@ -1,27 +1,29 @@
 """What a training step costs without each override of `kernels/`.
 
-Each override that the step uses is taken out of the table, and then the next one asked, or the
+Each override that a program uses is taken out of the table, and then the next one asked, or the
 rule, computes its part. Steps with all overrides and steps without one take turns, and each pair
-gives a ratio. The first row takes out nothing: its ratios show what chance does."""
+gives a ratio. Where nothing is taken out, ratios show what chance does."""
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from tinyprop.engine import overrides
 from tinyprop.engine.overrides import Override
-from tinyprop.engine.threads import cores
 from tinyprop.report.arguments import whole_number
+from tinyprop.report.environment import machine, versions
+from tinyprop.report.files import write_whole
 from tinyprop.report.table import Table
 from tinyprop.train import keep_freed_memory
 
-from .cases import NORMS, Case
-from .peers.tinyprop import Tinyprop
-from .report import milliseconds
+from .report import NONE
+from .trained import Program, programs
 from .workers import Work, enough_calls, timed
 
 NOTHING = "(nothing)"
@@ -38,44 +40,80 @@ class Pair:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--width", type=float, default=1.0, help="of the network (default 1)")
-    parser.add_argument("--batch", type=whole_number(1), default=50, help="images (default 50)")
+    names = [program.name for program in programs()]
     parser.add_argument(
-        "--norm", choices=NORMS, default="normprop", help="normaliser (default normprop)"
+        "--programs",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="PROGRAM",
+        help=f"some of {'; '.join(names)} (default: all)",
     )
     parser.add_argument(
-        "--threads",
-        type=whole_number(1),
-        default=cores(),
-        help=f"default {cores()}; with 1, a busy machine does less harm",
+        "--repeats", type=whole_number(1), default=7, help="pairs for each ratio (default 7)"
     )
-    parser.add_argument(
-        "--repeats", type=whole_number(1), default=7, help="pairs for each row (default 7)"
-    )
+    parser.add_argument("--out", type=Path, help="a directory for OVERRIDES.md (default: none)")
 
 
 def run(options: argparse.Namespace) -> int:
     keep_freed_memory()
-    case = Case(NORMS[options.norm], norm=options.norm, width=options.width, batch=options.batch)
-    print(table(case, options.threads, options.repeats).text(110))
+    chosen = [program for program in programs() if program.name in options.programs]
+    with threadpool_limits(1, user_api="blas"):
+        found = table(chosen, options.repeats)
+    print(found.text(140))
+    if options.out is not None:
+        write_whole(options.out / "OVERRIDES.md", page(found).encode())
     return 0
 
 
-def table(case: Case, threads: int, repeats: int) -> Table:
-    work, _ = Tinyprop(threads).job(case)
-    used = used_by(work)
-    timer = Timer(work, enough_calls(work), one_thread=threads == 1)
+def page(found: Table) -> str:
+    """OVERRIDES.md."""
+    here = machine()
+    return f"""# What a step costs without each override
+
+Written by `python -m benchmarks overrides` with tinyprop {versions("tinyprop")["tinyprop"]}, on
+{here["cpu"]}, {here["cores"]} cores; {here["blas"]}. [README.md](README.md) says how.
+
+{found.markdown()}
+"""
+
+
+def table(chosen: list[Program], repeats: int) -> Table:
+    ratios = []
+    for program in tqdm(chosen, desc="overrides", unit="program", disable=None, leave=False):
+        work = program.start()
+        timer = Timer(work, enough_calls(work), one_thread=program.threads == 1)
+        ratios.append(ratios_without(timer, used_by(work), repeats))
+    groups = {NOTHING: [], **grouped()}
+    numbers = [str(number) for number, _ in enumerate(chosen, start=1)]
+    rows = [row(name, group, ratios) for name, group in groups.items()]
+    note = (
+        f"The time of a step without an override divided by that with all, median of {repeats} "
+        "pairs; - where it is not used. Times are of the processor, or of the clock on two "
+        f"threads. The steps: {legend(chosen)}."
+    )
+    header = ["without", "which computes", *numbers]
+    return Table(header, rows, "Steps without each override", note, "ll" + "r" * len(chosen))
+
+
+def legend(chosen: list[Program]) -> str:
+    words = []
+    for number, program in enumerate(chosen, start=1):
+        threads = f", {program.threads} threads" if program.threads > 1 else ""
+        words.append(f"{number}: {program.name}{threads}")
+    return "; ".join(words)
+
+
+def ratios_without(timer: "Timer", used: Groups, repeats: int) -> dict[str, float]:
+    """By override: how many times as long a step takes without it."""
     groups: Groups = {NOTHING: [], **used}
     pairs: dict[str, list[Pair]] = {name: [] for name in groups}
-    turns = [(turn, name) for turn in range(repeats) for name in groups]
-    for turn, name in tqdm(turns, desc="overrides", unit="pair", disable=None, leave=False):
-        pairs[name].append(timer.pair(groups[name], without_first=turn % 2 == 1))
-    rows = [row(name, groups[name], pairs[name]) for name in groups]
-    header = ["without", "which computes", "with all, ms", "without, ms", "ratio", "least-most"]
-    title = f"A {case.name} step without each override: width {case.width:g}, {case.batch} images"
-    unused = [name for name in grouped() if name not in used]
-    note = f"{timer}; medians of {repeats} pairs. Not used: {', '.join(unused) or 'none'}."
-    return Table(header, rows, title, note, "llrrrr")
+    for turn in range(repeats):
+        for name, entries in groups.items():
+            pairs[name].append(timer.pair(entries, without_first=turn % 2 == 1))
+    return {
+        name: median(pair.without / pair.whole for pair in some) for name, some in pairs.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -83,11 +121,6 @@ class Timer:
     work: Work
     calls: int
     one_thread: bool
-
-    def __str__(self) -> str:
-        if self.one_thread:
-            return "Times of the processor, on one thread"
-        return "Times of the clock, on several threads"
 
     def seconds(self) -> float:
         found = timed(self.work, self.calls)
@@ -152,14 +185,7 @@ def without(entries: Iterable[Override]) -> Iterator[None]:
             registered[:] = before
 
 
-def row(name: str, entries: list[Override], pairs: list[Pair]) -> list[str]:
+def row(name: str, entries: list[Override], ratios: Sequence[dict[str, float]]) -> list[str]:
     rules = dict.fromkeys(entry.rule.__qualname__ for entry in entries)
-    ratios = [pair.without / pair.whole for pair in pairs]
-    return [
-        name,
-        ", ".join(rules) or "-",
-        milliseconds(median(pair.whole for pair in pairs)),
-        milliseconds(median(pair.without for pair in pairs)),
-        f"{median(ratios):.3f}",
-        f"{min(ratios):.2f}-{max(ratios):.2f}",
-    ]
+    cells = [f"{some[name]:.2f}" if name in some else NONE for some in ratios]
+    return [name, ", ".join(rules) or NONE, *cells]

@@ -1,4 +1,4 @@
-"""RESULTS.md, and the README's table and sentence, from the pieces that `steps`, `layers` and
+"""RESULTS.md, and the README's table and sentences, from the pieces that `steps`, `layers` and
 `programs` have measured.
 
 All pieces must be there, of the same sources on the same machine, and each row needs enough rounds
@@ -15,6 +15,7 @@ from tinyprop.report.files import write_whole
 from tinyprop.report.table import Table
 
 from . import compare, report
+from .cases import Case
 from .load import MOST
 from .measure import LEAST_PUBLISHED, Results, Row
 from .report import two_cores
@@ -23,6 +24,10 @@ PAPER = "width 1 x 50, NormProp"  # the paper's step
 LEAST_OF_PROGRAMS = 3
 # the sentences and the table of the README
 README_STEPS = re.compile(r"The time of a training step.*?\n\n(\|.*?\n)+", re.DOTALL)
+# its paragraph on what two processes gain
+README_PROCESSES = re.compile(
+    r"Compared with two threads, two processes were.*?(?=\n\n)", re.DOTALL
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +99,8 @@ def write(
     tables = [report.table(section, found) for section, found in rows.items()]
     page = root / "benchmarks" / "RESULTS.md"
     readme = root / "README.md"
-    text = readme_with(readme, readme_text(about, rows), tables[0])
+    text = readme_with(readme.read_text(), readme_text(about, rows), tables[0])
+    text = with_processes(text, processes_text(about, rows["steps"]))
     write_whole(page, results_page(about, rows, tables, notes).encode())
     write_whole(readme, text.encode())
     return [page, readme]
@@ -153,27 +159,74 @@ def processes_sentence(steps: Sequence[Row]) -> str:
         if gain is not None:
             words.append(f"{row.name}: {gain:.2f}")
     return (
-        "Two processes (`tinyprop train --processes 2`) make so many times the speed of two "
-        f"threads: {'; '.join(words) or 'not measured'}."
+        "How many times as fast as two threads two processes are (`tinyprop train --processes "
+        f"2`): {'; '.join(words) or 'not measured'}."
     )
 
 
+def on_machine(about: Results) -> str:
+    return f"on {about.machine['cores']} cores of an {about.machine['cpu']}"
+
+
 def readme_text(about: Results, rows: dict[str, list[Row]]) -> str:
-    machine = f"{about.machine['cores']} cores of an {about.machine['cpu']}"
     return (
-        f"The time of a training step (float32) on {machine}: the paper's network at some widths "
-        "with batches of some images, and two MLPs, against PyTorch at its best (fused SGD, both "
-        f"layouts, one or two threads). {in_one_sentence(rows['steps'])} "
+        f"The time of a training step (float32) {on_machine(about)}: the paper's network at some "
+        "widths with batches of some images, and two MLPs, against PyTorch at its best (fused "
+        f"SGD, both layouts, one or two threads). {in_one_sentence(rows['steps'])} "
         "[RESULTS.md](benchmarks/RESULTS.md) has single layers, and what two processes gain over "
         "two threads. In a clone, `python -m benchmarks steps` measures it on your machine."
     )
 
 
-def readme_with(path: Path, text: str, steps: Table) -> str:
+def processes_text(about: Results, steps: Sequence[Row]) -> str:
+    """For the README: how many times as fast as two threads two processes are."""
+    gains: dict[str, list[float]] = {}
+    cases = {case.name: case for some in compare.CASES["steps"]().values() for case in some}
+    for row in steps:
+        gain = report.gain_of_processes(row)
+        if gain is not None:
+            gains.setdefault(kind_of_step(cases[row.name]), []).append(gain)
+    words = [f"{between(found)} times as fast {kind}" for kind, found in gains.items()]
+    return (
+        f"Compared with two threads, two processes were, {on_machine(about)}: "
+        f"{', '.join(words) or 'not measured'}. In a clone, `python -m benchmarks steps` measures "
+        "it on yours."
+    )
+
+
+def kind_of_step(case: Case) -> str:
+    if not case.convolutional:
+        return "in small fully connected networks"
+    if case.width == 1:
+        return "in the paper's network"
+    images = "one image" if case.batch == 1 else "several images"
+    return f"in narrow networks with {images}"
+
+
+def between(numbers: Sequence[float]) -> str:
+    """The least and the largest of some numbers.
+
+    >>> between([1.3, 1.51]), between([2.0])
+    ('1.3 to 1.5', '2.0')
+    """
+    ends = dict.fromkeys(f"{number:.1f}" for number in (min(numbers), max(numbers)))
+    return " to ".join(ends)
+
+
+def with_processes(readme: str, text: str) -> str:
+    """The README with this paragraph on two processes instead of the one that it has."""
+    new = fill(text, 120)
+    changed, count = README_PROCESSES.subn(lambda _: new, readme)
+    if count != 1:
+        raise ValueError(f"README.md has {count} paragraphs on two processes, not one")
+    return changed
+
+
+def readme_with(readme: str, text: str, steps: Table) -> str:
     """The README with this paragraph and table instead of those that it has."""
     table = [line for line in steps.markdown().splitlines() if line.startswith("|")]
     new = "\n".join([fill(text, 120), "", *table, ""])
-    readme, count = README_STEPS.subn(lambda _: new, path.read_text())
+    changed, count = README_STEPS.subn(lambda _: new, readme)
     if count != 1:
         raise ValueError(f"README.md has {count} tables of training steps, not one")
-    return readme
+    return changed

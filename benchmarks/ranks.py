@@ -24,7 +24,7 @@ from tinyprop.report.arguments import whole_number
 from tinyprop.report.environment import machine
 from tinyprop.report.files import write_json, write_whole
 from tinyprop.report.table import Table
-from tinyprop.train import Config, TrainingStep, network
+from tinyprop.train import Config, TrainingStep, keep_freed_memory, network
 
 from .load import Watch
 from .report import milliseconds
@@ -86,6 +86,7 @@ def measured(repeats: int) -> dict[str, Any]:
 def worker(repeats: int) -> None:
     from mpi4py import MPI
 
+    keep_freed_memory()
     comm = MPI.COMM_WORLD
     assert comm.size == 2
     ranks = Ranks(comm, here=2)

@@ -5,9 +5,8 @@ Every point is measured in processes of its own, tinyprop and PyTorch (channels_
 after they have agreed. The exponent of an axis is the slope of a straight line through the
 logarithms of all its points. Batch size, width, threads and processes are varied about a NormProp
 step of the paper's network at a quarter of its width with 50 images, on all cores; depth is that of
-a stack of C(96,3,1,1) on 16x16 images. Beside so many processes of ours (`tinyprop train
---processes N`), PyTorch has as many threads: narrow networks gain more by two processes than by two
-threads, as Python's lock is not shared. RESULTS.md says how much at other sizes."""
+a stack of C(96,3,1,1) on 16x16 images. N processes of ours (`tinyprop train
+--processes N`) stand beside N threads of PyTorch. RESULTS.md says how much at other sizes."""
 
 import argparse
 import json

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -86,6 +87,8 @@ class Worker:
         keep_freed_memory()  # for every peer: otherwise PyTorch waits for new pages in each step
         self.ranks = ranks
         self.peer = PEERS[way.peer](way.threads) if ranks is None else Tinyprop(1, ranks)
+        self.limits = ExitStack()  # never closed: this process does nothing else
+        self.limits.enter_context(self.peer.limited())
         self.jobs: dict[Case, tuple[Work, int]] = {}  # and how many calls are timed together
         self.after_imports = resident("VmRSS")
 

@@ -1,6 +1,7 @@
 """What a peer has to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,15 @@ class Peer:
     learning = LEARNING  # of the optimiser
 
     def __init__(self, threads: int):
-        """Import the framework, and let it use so many threads."""
+        """Import the framework."""
         self.threads = threads
-        threadpool_limits(threads, user_api="blas")
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Inside the block, this process computes on `self.threads` threads, and afterwards on as
+        many as before. The whole process is limited, so nothing else should compute meanwhile."""
+        with threadpool_limits(self.threads, user_api="blas"):
+            yield
 
     def job(self, case: Case) -> tuple[Callable[[], Any], list[float]]:
         """What is timed, and numbers in which all peers have to agree."""

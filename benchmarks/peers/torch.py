@@ -1,7 +1,8 @@
 """PyTorch at its best: its own functions, its fused optimiser, and both of its layouts. It
 translates the very network that tinyprop builds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -24,7 +25,16 @@ class Torch(Peer):
         super().__init__(threads)
         self.torch: Any = import_module("torch")
         self.functions: Any = import_module("torch.nn.functional")
-        self.torch.set_num_threads(threads)
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        before = self.torch.get_num_threads()
+        self.torch.set_num_threads(self.threads)
+        try:
+            with super().limited():
+                yield
+        finally:
+            self.torch.set_num_threads(before)
 
     def array(self, values: HostArray) -> Any:
         """The same memory, unless another layout takes a copy."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks import compare, measure, report
 from benchmarks.__main__ import main
@@ -33,6 +34,30 @@ def test_pytorch_does_the_same_work(name):
         _, theirs = PEERS[name](1).job(case)
         assert len(ours) > 1
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, err_msg=case.name)
+
+
+def blas_threads():
+    """Of each BLAS that this process has loaded."""
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_a_limit_of_threads_ends_with_its_block():
+    with threadpool_limits(3, user_api="blas"):
+        peer = PEERS["tinyprop"](1)
+        assert blas_threads() == {3}, "as long as nothing is measured"
+        with peer.limited():
+            assert blas_threads() == {1}
+        assert blas_threads() == {3}
+
+
+@pytest.mark.slow
+def test_a_limit_of_pytorch_ends_with_its_block():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    peer = PEERS["torch"](before + 1)
+    with peer.limited():
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.slow

@@ -1,15 +1,18 @@
 """What a step costs without each override: the right entries leave the table, and come back."""
 
+from pathlib import Path
+
 import pytest
 
 import tinyprop as tp
 from benchmarks import overrides
 from benchmarks.__main__ import main
-from benchmarks.cases import Case
 from benchmarks.overrides import Pair, grouped, row, used_by, without
+from benchmarks.trained import programs
 from benchmarks.workers import Seconds
 from tests.conftest import needs_overrides
 from tinyprop.engine.overrides import table
+from tinyprop.engine.threads import cores
 
 pytestmark = needs_overrides
 
@@ -71,9 +74,18 @@ def test_an_override_comes_back_after_an_error():
 
 def test_one_name_may_stand_for_several_rules():
     group = [entry for entries in table["numpy"].values() for entry in entries][:2]
-    cells = row("some", group, [Pair(0.2, 0.1), Pair(0.1, 0.3), Pair(0.1, 0.2)])
+    cells = row("some", group, [{"some": 2.0, "other": 3.0}, {"other": 1.0}])
     rules = dict.fromkeys(entry.rule.__qualname__ for entry in group)
-    assert cells == ["some", ", ".join(rules), "100", "200", "2.000", "0.50-3.00"]
+    assert cells == ["some", ", ".join(rules), "2.00", "-"]
+
+
+def test_a_ratio_is_a_median_of_pairs(monkeypatch):
+    """By pairs of with and without: 1, 2 and 6."""
+    seconds = iter([1.0, 1.0, 2.0, 1.0, 1.0, 6.0])
+    monkeypatch.setattr(overrides.Timer, "seconds", lambda timer: next(seconds))
+    monkeypatch.setattr(overrides, "NOTHING", "some")
+    timer = overrides.Timer(relu_step, 1, one_thread=True)
+    assert overrides.ratios_without(timer, {}, 3) == {"some": 2.0}
 
 
 def test_pairs_alternate(monkeypatch):
@@ -94,15 +106,32 @@ def test_pairs_alternate(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["normprop", "batch"])
-def test_the_command_has_a_row_for_each_override_of_the_step(norm, capsys, monkeypatch):
+def test_the_command_writes_a_row_for_each_override_of_a_step(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.workers.LEAST_SECONDS", 0.0)
-    options = ["--width", "0.05", "--batch", "2", "--repeats", "1", "--norm", norm]
-    assert main(["overrides", *options, "--threads", "1"]) == 0
-    said = capsys.readouterr().out
-    case = Case("", norm=norm, width=0.05, batch=2)
-    work, _ = overrides.Tinyprop(1).job(case)
-    names = used_by(work)
+    (program,) = [one for one in programs() if one.name == "5x5, stride 2 x 16"]
+    options = ["--programs", program.name, "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["overrides", *options]) == 0
+    names = used_by(program.start())
     assert len(names) > 5
-    rows = [line.split()[0] for line in said.splitlines()[3:]]
-    assert rows[: len(names) + 1] == [overrides.NOTHING, *names]
+    assert "phases.phased" in names
+    lines = (tmp_path / "OVERRIDES.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    measured = {cells[0] for cells in rows[2:] if cells[2] != "-"}
+    assert measured == {overrides.NOTHING, *names}
+    assert "phases.phased" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_override_for_numpy_has_a_step_that_uses_it():
+    used = set()
+    for program in programs():
+        used |= used_by(program.start()).keys()
+    if min(2, cores()) > 1:  # on one core nothing is shared
+        assert used == grouped().keys()
+
+
+def test_the_page_has_a_line_for_each_override():
+    page = Path(overrides.__file__).with_name("OVERRIDES.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    names = {name for name, _, *ratios in rows if set(ratios) != {"-"}}
+    assert grouped().keys() <= names

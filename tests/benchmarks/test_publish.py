@@ -78,14 +78,32 @@ def test_page_and_readme_say_the_same(pieces, clone, capsys):
     assert "slower than PyTorch: BatchNorm on 48x32x32 x 16 (0.25)." in page
     assert "width 0.25 x 4, NormProp: 1.25" in page
     assert "import (tinyprop) | 9000 |" in page
-    outside = re.compile(r"The time of a training step.*?(?=To train large)", re.S)
-    assert outside.sub("", readme) == outside.sub("", README.read_text())
+    gains = (
+        "1.2 times as fast in narrow networks with several images, "
+        "1.2 times as fast in narrow networks with one image"
+    )
+    assert f"two processes were, on X cores of an X: {gains}," in readme.replace("\n", " ")
+    steps = r"The time of a training step.*?(?=To train large)"
+    processes = r"Compared with two threads.*?(?=Statistics over)"
+    written = f"{steps}|{processes}"
+    assert re.sub(written, "", readme, flags=re.S) == re.sub(
+        written, "", README.read_text(), flags=re.S
+    )
 
 
 def test_a_readme_without_the_table_is_refused(pieces, clone, capsys):
     (clone / "README.md").write_text("no table")
     assert publish(pieces, clone) == 1
     assert "0 tables" in capsys.readouterr().err
+    assert list((clone / "benchmarks").iterdir()) == []
+
+
+def test_a_readme_without_the_paragraph_on_processes_is_refused(pieces, clone, capsys):
+    text = README.read_text().replace("Compared with two threads, two", "Two")
+    (clone / "README.md").write_text(text)
+    assert publish(pieces, clone) == 1
+    assert "0 paragraphs" in capsys.readouterr().err
+    assert (clone / "README.md").read_text() == text
     assert list((clone / "benchmarks").iterdir()) == []
 
 

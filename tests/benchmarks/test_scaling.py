@@ -2,6 +2,7 @@
 one."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from benchmarks import figures, scaling
 from benchmarks.__main__ import main
 from benchmarks.measure import Results, Row
 from benchmarks.scaling import Cost
+from tests.helpers import figure_in_words
 
 MACHINE = dict.fromkeys(["cpu", "cores", "blas", "system", "numpy", "python"], "X")
 
@@ -35,6 +37,30 @@ def test_exponents_are_fitted_and_drawn(tmp_path):
     assert ["depth", "tinyprop", "2.00 ± 0.00", "1.00 ± 0.00"] in rows
     assert ["threads", "tinyprop", "3.00", "1.00"] in rows
     assert figures.scaling(points, fits, tmp_path / "scaling.png").stat().st_size > 10_000
+
+
+def test_the_figure_shows_all_points(monkeypatch, tmp_path):
+    """Panels in a row share their limits, and a later one has the largest values."""
+    points = {}
+    for largest, axis in enumerate(["batch size", "width", "depth"]):
+        costs = {x: Cost(10.0**largest * x, int(1e6 * x)) for x in (1, 10)}
+        points[axis] = {x: dict.fromkeys(scaling.PEERS, cost) for x, cost in costs.items()}
+    monkeypatch.setattr(figures, "save", lambda figure, path, description: figure)
+    figure = figures.scaling(points, scaling.fitted(points), tmp_path / "scaling.png")
+    for panel in figure.axes:
+        low, high = panel.get_ylim()
+        for line in panel.get_lines():
+            assert low < min(line.get_ydata())
+            assert max(line.get_ydata()) < high
+
+
+def test_the_figure_says_in_words_what_was_measured():
+    data = Path(scaling.__file__).parent / "scaling.json"
+    points = {axis: scaling.costs(some) for axis, some in scaling.read(data).items()}
+    words = figures.described(points, scaling.fitted(points))
+    assert figure_in_words(data.with_suffix(".png")) == words
+    largest = points["batch size"][256.0]["tinyprop"]
+    assert f"to {largest.seconds * 1e3:.3g} ms" in words
 
 
 def test_the_error_of_an_exponent_is_that_of_least_squares():

@@ -36,11 +36,15 @@ function logTicks(low, high) {
   return ticks;
 }
 
-/** The range of positive values, at least a factor of 8, so that noise does not fill the chart. */
+/** The range of positive values in half powers of ten, so that it moves in steps; at least a factor of ten. */
 export function logRange(...series) {
   const values = series.flat().filter((v) => v > 0 && Number.isFinite(v));
-  const low = Math.min(...values, 0.5) / 1.3, high = Math.max(...values, 2) * 1.3;
-  return { log: true, min: low, max: high };
+  if (!values.length) return { log: true, min: 0.1, max: 10 };
+  let low = Math.floor(2 * Math.log10(Math.min(...values) / 1.05)) / 2;
+  let high = Math.ceil(2 * Math.log10(Math.max(...values) * 1.05)) / 2;
+  if (high - low < 1) high += 0.5;
+  if (high - low < 1) low -= 0.5;
+  return { log: true, min: 10 ** low, max: 10 ** high };
 }
 
 function scale(axis, from, to) {
@@ -49,13 +53,14 @@ function scale(axis, from, to) {
   return (value) => round(from + ((f(value) - low) / (high - low)) * (to - from));
 }
 
+const escaped = (text) => text.replace(/&/g, "&amp;").replace(/"/g, "&quot;").replace(/</g, "&lt;");
+
 /**
- * x and y: {min, max, title, log?}. Series: {kind: "line" | "points" | "bars", x, y, name, error?}; bars have one more
- * x, their edges. `marker` is an x at which a dashed line stands.
+ * x and y: {min, max, title, log?}. Series: {kind, name, x, y}: "line", "points" (with an `error`), "bars" (with one more x, their
+ * edges) or "band" (with `low` and `high` in place of y). `marker` is an x at which a dashed line stands.
  */
 export function chart({ x, y, series, marker, description }) {
   const px = scale(x, LEFT, WIDTH - RIGHT), py = scale(y, HEIGHT - BOTTOM, TOP);
-  const drawn = (axis, value) => value !== null && Number.isFinite(value) && (!axis.log || value > 0);
   const parts = [];
   for (const tick of y.log ? logTicks(y.min, y.max) : linearTicks(y.min, y.max))
     parts.push(`<path class="grid" d="M${LEFT} ${py(tick)}H${WIDTH - RIGHT}"/>` +
@@ -66,23 +71,35 @@ export function chart({ x, y, series, marker, description }) {
   parts.push(`<path class="axis" d="M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}"/>`);
   parts.push(`<text class="title" x="${(LEFT + WIDTH - RIGHT) / 2}" y="${HEIGHT - 5}" text-anchor="middle">${x.title}</text>`);
   if (marker !== undefined) parts.push(`<path class="marker" d="M${px(marker)} ${TOP}V${HEIGHT - BOTTOM}"/>`);
-  for (const one of series) {
-    const xs = one.x, ys = one.y ?? [];
-    if (one.kind === "bars") {
-      const floor = HEIGHT - BOTTOM;
-      const steps = ys.map((v, i) => `V${py(Math.min(v, y.max))}H${px(xs[i + 1])}`).join("");
-      parts.push(`<path class="bars ${one.name}" d="M${px(xs[0])} ${floor}${steps}V${floor}Z"/>`);
-    } else if (one.kind === "line") {
-      const points = ys.map((v, i) => (drawn(y, v) ? `${px(xs[i])} ${py(v)}` : null)).filter(Boolean);
-      if (points.length) parts.push(`<path class="line ${one.name}" d="M${points.join("L")}"/>`);
-    } else {
-      ys.forEach((v, i) => {
-        if (!drawn(y, v)) return;
-        const e = one.error?.[i] ?? 0;
-        if (e > 0) parts.push(`<path class="error ${one.name}" d="M${px(xs[i])} ${py(v - e)}V${py(v + e)}"/>`);
-        parts.push(`<circle class="point ${one.name}" cx="${px(xs[i])}" cy="${py(v)}" r="${ys.length > 60 ? 2.2 : 3.2}"/>`);
-      });
-    }
-  }
-  return `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${description}">${parts.join("")}</svg>`;
+  const inside = (x0, v) => v !== null && Number.isFinite(v) && (!y.log || v > 0) && x0 >= x.min && x0 <= x.max;
+  const within = (v) => py(Math.min(Math.max(v, y.min), y.max));
+  for (const one of series) parts.push(MARKS[one.kind](one, { px, within, inside }));
+  return `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(description)}">${parts.join("")}</svg>`;
 }
+
+const MARKS = {
+  line({ x, y, name }, { px, within, inside }) {
+    const points = y.map((v, i) => (inside(x[i], v) ? `${px(x[i])} ${within(v)}` : null)).filter(Boolean);
+    return points.length ? `<path class="line ${name}" d="M${points.join("L")}"/>` : "";
+  },
+  points({ x, y, name, error }, { px, within, inside }) {
+    const parts = [], radius = y.length > 60 ? 2.2 : 3.2;
+    y.forEach((v, i) => {
+      if (!inside(x[i], v)) return;
+      const e = error?.[i] ?? 0;
+      if (e > 0) parts.push(`<path class="error ${name}" d="M${px(x[i])} ${within(v - e)}V${within(v + e)}"/>`);
+      parts.push(`<circle class="point ${name}" cx="${px(x[i])}" cy="${within(v)}" r="${radius}"/>`);
+    });
+    return parts.join("");
+  },
+  bars({ x, y, name }, { px, within }) {
+    const floor = HEIGHT - BOTTOM;
+    const steps = y.map((v, i) => `V${within(v)}H${px(x[i + 1])}`).join("");
+    return `<path class="bars ${name}" d="M${px(x[0])} ${floor}${steps}V${floor}Z"/>`;
+  },
+  band({ x, low, high, name }, { px, within, inside }) {
+    const ends = (values) => values.map((v, i) => (inside(x[i], v) ? `${px(x[i])} ${within(v)}` : null));
+    const above = ends(high).filter(Boolean), below = ends(low).filter(Boolean).reverse();
+    return above.length && below.length ? `<path class="band ${name}" d="M${[...above, ...below].join("L")}Z"/>` : "";
+  },
+};

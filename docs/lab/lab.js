@@ -1,205 +1,223 @@
-// The page: controls, the address, and what to draw of the numbers that Python sends.
-import { chart, logRange, number } from "./draw.js";
+// The page: controls, what is asked, and what is drawn when. A theory is drawn for each event of a slider; networks come after a rest.
+import { draw, placeOf } from "./figures.js";
+import { number } from "./draw.js";
+import { keepForOffline } from "./offline.js";
+import { Python } from "./python.js";
+import { questions } from "./questions.js";
+import { OWN, callOf, completed, fromAddress, known, stackOf, starts, titleOf, toAddress } from "./setting.js";
+import { trainer } from "./trainer.js";
 
 const element = (id) => document.getElementById(id);
-const { norms, activations, affine, first: start } = await (await fetch("settings.json")).json();
-let setting = fromAddress(), request = 0, asked, first, worker;
-const shown = {}; // the numbers of each panel
+const REST = 150; // milliseconds without a change, after which a network is computed
+const { norms, activations, first } = known;
+const course = await (await fetch("course.json")).json();
 
-// -- the setting, the address and the controls
+let setting = fromAddress(location.hash);
+let python = null;
+let began = 0, theoryAfter = 0;
+let moving = null; // the control that moves
+let addressed = 0; // a timer
+const asked = new Map(); // settings and promises, by the number of the request
+let early = []; // answers of networks that came before theory
+const view = { now: { id: 0, setting }, kept: null, ghost: null };
 
-function fromAddress() {
-  const found = { ...start.setting }, given = new URLSearchParams(location.hash.slice(1));
-  for (const [name, value] of given) {
-    if (name === "norm" && value in norms) found.norm = value;
-    else if (name === "norm" && `none/${value}` in norms) found.norm = `none/${value}`; // as links of version 0.2 have it
-    else if (name === "activation" && activations.includes(value)) found.activation = value;
-    else if (name === "residual") found.residual = value === "1";
-    else if (name in found && value !== "" && Number.isFinite(Number(value))) found[name] = Number(value);
-  }
-  if (!given.has("layer")) found.layer = found.depth;
-  return found;
-}
+// -- controls
 
-function toAddress() {
-  const { residual, ...rest } = setting, given = Object.entries(rest).filter(([, value]) => value !== null);
-  history.replaceState(null, "", "#" + new URLSearchParams([...given, ["residual", residual ? "1" : "0"]]));
-}
+const OPTIONAL = ["gamma", "beta"];
+const RANGES = ["gamma", "beta", "depth", "width", "batch", "layer", "networks"];
 
 /** Puts the setting into the controls, which keep numbers within their ranges, and takes back what they make of it. */
 function settle() {
-  const begin = affine[setting.norm][setting.activation]; // what γ and β start with, if the normaliser has them
+  const begin = starts(setting);
   element("layer").min = setting.residual ? 0 : 1;
   element("layer").max = setting.depth;
-  for (const name of ["norm", "activation", "gamma", "beta", "depth", "width", "batch", "layer"]) {
-    const input = element(name), optional = name === "gamma" || name === "beta";
-    if (optional) {
-      input.disabled = !(name in begin);
-      if (input.disabled) setting[name] = null;
-    }
-    input.value = optional ? (setting[name] ?? begin[name] ?? (name === "gamma" ? 1 : 0)) : setting[name];
-    if (input.type === "range") {
-      if (setting[name] !== null) setting[name] = Number(input.value);
-      const text = input.disabled ? "none" : optional ? Number(setting[name] ?? begin[name]).toFixed(2) : input.value;
-      document.querySelector(`output[for="${name}"]`).textContent = text;
-    }
+  element("norm").value = setting.norm;
+  element("activation").value = setting.activation;
+  element("own").hidden = setting.activation !== OWN;
+  if (element("formula").value !== setting.formula) element("formula").value = setting.formula;
+  for (const name of RANGES) {
+    const input = element(name), optional = OPTIONAL.includes(name);
+    input.disabled = optional && !(name in begin);
+    if (input.disabled) setting[name] = null;
+    input.value = setting[name] ?? begin[name] ?? (name === "gamma" ? 1 : 0);
+    if (setting[name] !== null) setting[name] = Number(input.value);
+    told(name, input.disabled ? "none" : optional ? Number(setting[name] ?? begin[name]).toFixed(2) : input.value);
   }
   element("residual").checked = setting.residual;
   setting.seed = Math.max(0, Math.round(setting.seed));
   element("norm-note").textContent = norms[setting.norm].note;
   element("affine-note").textContent = "gamma" in begin ? "" : "This normaliser has no scale and no shift here.";
-  document.querySelectorAll("#code code")[0].textContent = program();
+  element("affine-note").hidden = "gamma" in begin;
+  if (!element("code").hidden) showProgram();
 }
 
-function change(event) {
-  const { name, type, value, checked } = event.target;
+const told = (name, text) => (document.querySelector(`output[for="${name}"]`).textContent = text);
+
+function change({ target, type }) {
+  const { name, value, checked } = target;
+  if (!(name in setting)) return;
+  keepForOffline();
+  element("preset").value = "";
+  element("preset-note").textContent = "";
   const wasLast = setting.layer === setting.depth;
   if (name === "norm" || name === "activation") setting.gamma = setting.beta = null; // to what the layers start with
-  setting[name] = type === "checkbox" ? checked : type === "range" ? Number(value) : value;
+  setting[name] = target.type === "checkbox" ? checked : target.type === "range" ? Number(value) : value;
   if (name === "depth" && wasLast) setting.layer = setting.depth;
-  update();
+  const isMoving = target.type === "range" || name === "formula";
+  if (!isMoving || moving !== name) leaveGhost();
+  moving = isMoving ? name : null;
+  update(isMoving ? REST : 0);
 }
 
-function update() {
+/** Remembers the theory of now, which stays in the figures behind that of the next setting. */
+function leaveGhost() {
+  view.ghost = view.now.theory ? { ...view.now } : null;
+}
+
+function update(rest = 0) {
   settle();
-  toAddress();
-  ask();
+  clearTimeout(addressed);
+  addressed = setTimeout(() => history.replaceState(null, "", toAddress(setting)), rest); // browsers refuse it for each event of a slider
+  return ask(rest);
+}
+
+/** Shows another setting, from a part of it; the promise is its theory. */
+function go(part) {
+  setting = completed(part);
+  moving = null;
+  leaveGhost();
+  return update();
 }
 
 // -- Python
 
-const stack = () => { const { layer, seed, norm, ...rest } = setting; return { norm: norms[norm].norm, init: norms[norm].init, ...rest }; };
-
-function ask() {
-  if (!worker) return;
-  asked = performance.now();
-  document.querySelectorAll("figure").forEach((figure) => figure.setAttribute("aria-busy", "true"));
-  worker.postMessage({ id: ++request, setting: { ...stack(), layer: setting.layer, seed: setting.seed } });
+function ask(rest) {
+  if (!python) return Promise.resolve(null);
+  began = performance.now();
+  const { layer, seed, networks } = setting;
+  const id = python.ask({ stack: stackOf(setting), layer, seed, networks }, rest);
+  return new Promise((resolve) => asked.set(id, { setting: { ...setting }, resolve }));
 }
 
-function answer({ data }) {
-  if (data.error && (data.id === undefined || data.id === request)) return say(data.error, true);
-  if (data.status) return say(`${data.status} …`);
-  if (data.ready) asked = performance.now();
-  if (data.id !== request) return;
-  if (data.done) {
-    say(`First curves after ${first} ms, all after ${since()} ms`);
-    summarize();
-    document.documentElement.dataset.answered = String(data.id);
+function heard({ from, kind, id, status, ready, broken, stopped, done, name, numbers }) {
+  if (kind === "train") return training.heard({ done, name, numbers });
+  if (broken) return say(broken, true);
+  if (stopped) return;
+  if (status) return from === "theory" && say(`${status} …`);
+  if (ready) {
+    began = performance.now();
     return;
   }
-  draw(data.name, data.numbers);
-  if (data.name === "layers") first = since();
+  if (name === "error") return wrong(id, numbers);
+  if (kind === "theory") return done || theory(id, numbers);
+  if (id > view.now.id) early.push({ id, done, name, numbers });
+  else if (id === view.now.id) network({ done, name, numbers });
 }
 
-function draw(name, numbers) {
-  shown[name] = numbers;
-  DRAW[name](numbers);
-}
-
-const since = () => Math.round(performance.now() - asked);
-
-function say(text, wrong = false) {
-  element("status").textContent = text;
-  element("status").classList.toggle("error", wrong);
-}
-
-const python = (value) => (value === null ? "None" : typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value));
-let source = "";
-function program() {
-  const given = Object.entries(stack()).map(([name, value]) => `${name}=${python(value)}`).join(", ");
-  return `${source}\n\nshow(Stack(${given}), layer=${setting.layer}, seed=${setting.seed})\n`;
-}
-
-// -- the figures
-
-function put(id, svg, columns) {
-  const figure = element(id);
-  let plot = figure.querySelector(".plot");
-  if (!plot) {
-    figure.insertAdjacentHTML("beforeend", `<div class="plot"></div><details><summary>Numbers</summary><div tabindex="0"><table></table></div></details>`);
-    plot = figure.querySelector(".plot");
+function theory(id, numbers) {
+  if (id < view.now.id) return;
+  theoryAfter = since();
+  const request = asked.get(id);
+  view.now = { ...view.now, id, setting: request.setting, theory: numbers };
+  if (setting.gamma === null && !element("gamma").disabled) told("gamma", numbers.affine[0].toFixed(2));
+  wellFormed("");
+  show(["theory"]);
+  for (const number of [...asked.keys()]) if (number <= id) {
+    asked.get(number).resolve(number === id ? numbers : null);
+    asked.delete(number);
   }
-  plot.innerHTML = svg;
-  const names = Object.keys(columns), rows = Math.max(...Object.values(columns).map((c) => c.length));
-  const line = (tag, cells) => `<tr>${cells.map((c) => `<${tag}>${c ?? ""}</${tag}>`).join("")}</tr>`;
-  const digits = (v) => (typeof v === "number" ? Number(v.toPrecision(6)) : v);
-  figure.querySelector("table").innerHTML = line("th", names) +
-    Array.from({ length: rows }, (_, i) => line("td", names.map((name) => digits(columns[name][i])))).join("");
-  figure.setAttribute("aria-busy", "false");
+  for (const answer of early.filter((one) => one.id === id)) network(answer);
+  early = early.filter((one) => one.id > id);
 }
 
-const place = () => (setting.residual ? "residual block" : "layer");
-
-function byLayer(id, { layers, [id]: network, [`${id} theory`]: theory }) {
-  const title = id === "signal" ? "Standard deviation of a unit over inputs" : "Gradient relative to the last layer";
-  put(id, chart({
-    x: { min: layers[0], max: layers.at(-1), title: place(), whole: true },
-    y: logRange(network, theory ?? []),
-    series: [{ kind: "line", x: layers, y: theory ?? [], name: "theory" }, { kind: "points", x: layers, y: network, name: "network" }],
-    marker: setting.layer,
-    description: `${title}, for ${layers.length} layers: network from ${number(network[0])} to ${number(network.at(-1))}` +
-      (theory ? `, theory from ${number(theory[0])} to ${number(theory.at(-1))}` : ", no theory"),
-  }), { [place()]: layers, network, ...(theory && { theory }) });
+function network({ done, name, numbers }) {
+  if (done) {
+    say(`Theory after ${theoryAfter} ms, networks after ${since()} ms`);
+    show(Object.keys(view.now).filter((part) => view.now[part]?.of === view.now.id), true);
+    summarize();
+    document.documentElement.dataset.answered = String(view.now.id);
+    return;
+  }
+  view.now = { ...view.now, [name]: { ...numbers, of: view.now.id } };
+  show([name]);
 }
 
-const DRAW = {
-  layers(numbers) {
-    byLayer("signal", numbers);
-    byLayer("gradient", numbers);
-  },
-  distribution({ edges, all, about, "theory std": std }) {
-    const at = Array.from({ length: 161 }, (_, i) => edges[0] + (i / 160) * (edges.at(-1) - edges[0]));
-    const gauss = std === null ? [] : at.map((z) => Math.exp(-0.5 * (z / std) ** 2) / (std * Math.sqrt(2 * Math.PI)));
-    put("distribution", chart({
-      x: { min: edges[0], max: edges.at(-1), title: `value in ${place()} ${setting.layer}` },
-      y: { min: 0, max: 1.08 * Math.max(...all, ...about) },
-      series: [{ kind: "bars", x: edges, y: all, name: "all" }, { kind: "bars", x: edges, y: about, name: "about" },
-        { kind: "line", x: at, y: gauss.map((v) => (v > 1.08 * Math.max(...all, ...about) ? null : v)), name: "theory" }],
-      description: `Histograms of the values in ${place()} ${setting.layer}` + (std === null ? "" : `; theory: Gaussian of standard deviation ${number(std)}`),
-    }), { "bin from": edges.slice(0, -1), all, "about unit means": about });
-  },
-  correlation({ cosines, theory, at, mean, std }) {
-    put("correlation", chart({
-      x: { min: -1, max: 1, title: "correlation of two inputs" },
-      y: { min: Math.min(-1, ...mean), max: 1.05 },
-      series: [{ kind: "line", x: [-1, 1], y: [-1, 1], name: "same" }, { kind: "line", x: cosines, y: theory ?? [], name: "theory" },
-        { kind: "points", x: at, y: mean, error: std, name: "network" }],
-      description: `Correlation in ${place()} ${setting.layer} against that of the inputs: ` +
-        at.map((c, i) => `${number(c)} becomes ${number(mean[i])}`).join(", "),
-    }), { inputs: at, network: mean, "standard deviation": std, ...(theory && { "inputs, theory": cosines, theory }) });
-  },
-  spectrum({ values, "largest theory": largest }) {
-    const floor = values[0] * 1e-6, ranks = values.map((_, i) => i + 1);
-    put("spectrum", chart({
-      x: { min: 1, max: values.length, title: "number, by size", whole: true },
-      y: logRange(values.filter((v) => v > floor), largest ? [largest] : []),
-      series: [{ kind: "points", x: ranks, y: values.map((v) => (v > floor ? v : null)), name: "network" },
-        { kind: "line", x: [1, values.length], y: largest ? [largest, largest] : [], name: "theory" }],
-      description: `Singular values from ${number(values[0])} down to ${number(values.at(-1))}` +
-        (largest ? `; theory of the largest ${number(largest)}` : ""),
-    }), { number: ranks, network: values, ...(largest && { "largest, theory": [largest] }) });
-  },
-};
+function wrong(id, { formula, text }) {
+  if (id !== python.last) return;
+  if (formula) wellFormed(formula);
+  else say(text, true);
+}
+
+function wellFormed(text) {
+  element("formula-note").textContent = text;
+  element("formula").setAttribute("aria-invalid", String(text !== ""));
+}
+
+function say(text, isWrong = false) {
+  element("status").textContent = text;
+  element("status").classList.toggle("error", isWrong);
+}
+
+const since = () => Math.round(performance.now() - began);
+
+// -- what is shown
+
+const inSight = new Set(); // figures on the screen; the others wait for the end
+const watch = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) isIntersecting ? inSight.add(target.id) : inSight.delete(target.id);
+  if (view.now.theory) redraw();
+});
+for (const figure of document.querySelectorAll("#stage figure")) watch.observe(figure);
+
+function show(names, tables = false) {
+  draw(names, view, tables, tables ? null : inSight);
+  const { now, kept, ghost } = view;
+  element("ghost-key").hidden = !ghost;
+  const several = now.band?.of === now.id ? now.band.networks : 0;
+  element("band-key").hidden = !several;
+  element("band-key").textContent = `lowest to highest of ${several} networks`;
+  element("compared").hidden = element("kept-key").hidden = !kept;
+  element("now-title").textContent = titleOf(now.setting);
+  document.querySelector("#stage .grid").classList.toggle("beside", Boolean(kept));
+}
+
+/** Draws everything again. */
+function redraw() {
+  show(["theory", "network", "distribution", "correlation", "spectrum"].filter((name) => view.now[name]), Boolean(view.now.spectrum));
+}
+
+function keep(record) {
+  view.kept = record;
+  element("kept-title").textContent = record ? titleOf(record.setting) : "";
+  element("kept-key").textContent = record ? `kept: ${record.setting.norm}` : "";
+  redraw();
+}
 
 function summarize() {
-  const { signal, gradient, "signal theory": signalTheory, "gradient theory": gradientTheory } = shown.layers;
-  const theory = (values, i) => (values ? ` (theory ${number(values.at(i))})` : "");
-  const { mean, at } = shown.correlation;
+  const { setting: shown, theory: known, network: seen, correlation, spectrum } = view.now;
+  const of = (values, i) => (values ? ` (theory ${number(values.at(i))})` : "");
+  const place = placeOf(shown);
   element("summary").textContent =
-    `${setting.depth} ${place()}s of ${setting.width} units. Signal: ${number(signal[0])} in the first, ${number(signal.at(-1))} in the last` +
-    `${theory(signalTheory, -1)}. Gradient in the first: ${number(gradient[0])} times the last${theory(gradientTheory, 0)}. ` +
-    `Inputs of correlation ${number(at[1])} have ${number(mean[1])} in ${place()} ${setting.layer}. ` +
-    `Largest singular value there: ${number(shown.spectrum.values[0])}${shown.spectrum["largest theory"] ? ` (theory ${number(shown.spectrum["largest theory"])})` : ""}.`;
-  const missing = [signalTheory ? "" : "the signal", shown.correlation.theory ? "" : "the correlation map", shown.spectrum["largest theory"] ? "" : "the singular values"].filter(Boolean);
-  const { overBatch, hasStatistics } = norms[setting.norm];
+    `${shown.depth} ${place}s of ${shown.width} units. Signal: ${number(seen.signal[0])} in the first, ${number(seen.signal.at(-1))} in the last` +
+    `${of(known.signal, -1)}. Gradient in the first: ${number(seen.gradient[0])} times the last${of(known.gradient, 0)}. ` +
+    `Inputs of correlation ${number(correlation.at[1])} have ${number(correlation.mean[1])} in ${place} ${shown.layer}. ` +
+    `Largest singular value there: ${number(spectrum.values[0])}${spectrum["largest theory"] ? ` (theory ${number(spectrum["largest theory"])})` : ""}.`;
+  const missing = [known.signal ? "" : "the signal", known.correlation ? "" : "the correlation map", spectrum["largest theory"] ? "" : "the singular values"].filter(Boolean);
+  const { overBatch, hasStatistics } = norms[shown.norm];
   const batch = overBatch ? " The singular values are those of one input, with the statistics of the batch held fixed." : "";
-  const limit = setting.gamma !== null || setting.beta !== null ? " With this γ and β, theory is also that of large batches and groups." : "";
-  element("about").textContent = (missing.length ? `For this network there is no theory of ${missing.join(" and ")}.` : "Theory is the limit of wide layers. A narrow network scatters around it, the more the deeper it is.") +
-    batch + (hasStatistics ? limit : "");
+  const limit = hasStatistics && (shown.gamma !== null || shown.beta !== null) ? " With this γ and β, theory is also that of large batches and groups." : "";
+  element("about").textContent = (missing.length ? `For this network there is no theory of ${missing.join(" and ")}.`
+    : "Theory is the limit of wide layers. A narrow network scatters around it, the more the deeper it is.") + batch + limit;
 }
 
-// -- start
+// -- the program
+
+let sources = "";
+async function showProgram() {
+  const files = setting.activation === OWN ? ["formula.py", "lab.py"] : ["lab.py"];
+  sources = (await Promise.all(files.map(async (name) => (await fetch(name)).text()))).join("\n\n");
+  document.querySelector("#code code").textContent = `${sources}\n\n${callOf(setting)}\n`;
+}
 
 const copied = (button, text) => navigator.clipboard.writeText(text).then(() => {
   const label = button.textContent;
@@ -207,33 +225,71 @@ const copied = (button, text) => navigator.clipboard.writeText(text).then(() => 
   setTimeout(() => (button.textContent = label), 1200);
 });
 
-for (const [name, { label }] of Object.entries(norms)) element("norm").add(new Option(label, name));
-for (const name of activations) element("activation").add(new Option(name.replace("_", " "), name));
+// -- start
+
+for (const id of ["norm", "t-norm"]) for (const [name, { label }] of Object.entries(norms)) element(id).add(new Option(label, name));
+for (const id of ["activation", "t-activation"]) {
+  for (const name of activations) element(id).add(new Option(name.replace("_", " "), name));
+  element(id).add(new Option("your own formula", OWN));
+}
+course.presets.forEach(({ name }, i) => element("preset").add(new Option(name, String(i))));
+
 element("controls").addEventListener("input", change);
+element("controls").addEventListener("change", ({ target }) => target.type === "range" && (moving = null));
 element("controls").addEventListener("submit", (event) => event.preventDefault());
-element("controls").addEventListener("reset", (event) => { event.preventDefault(); setting = { ...start.setting }; update(); });
-element("redraw").addEventListener("click", () => { setting.seed += 1; update(); });
-element("link").addEventListener("click", (event) => copied(event.target, location.href));
-element("copy").addEventListener("click", (event) => copied(event.target, program()));
+element("controls").addEventListener("reset", (event) => {
+  event.preventDefault();
+  go({});
+});
+element("preset").addEventListener("input", ({ target }) => {
+  const preset = course.presets[Number(target.value)];
+  if (target.value === "") return;
+  keepForOffline();
+  go(preset.setting);
+  element("preset-note").textContent = preset.note;
+});
+element("redraw").addEventListener("click", () => {
+  setting.seed += setting.networks;
+  update();
+});
+element("link").addEventListener("click", ({ target }) => copied(target, location.href));
+element("keep").addEventListener("click", () => keep({ ...view.now }));
+element("drop").addEventListener("click", () => keep(null));
+element("swap").addEventListener("click", () => {
+  const { kept, now } = view;
+  setting = { ...kept.setting };
+  keep(now);
+  moving = null;
+  update();
+});
+element("copy").addEventListener("click", ({ target }) => copied(target, document.querySelector("#code code").textContent));
 element("show").addEventListener("click", ({ target }) => {
   const open = element("code").toggleAttribute("hidden") === false;
   target.setAttribute("aria-expanded", String(open));
   target.textContent = open ? "Hide the code" : "Show the code";
-  if (open) element("code").scrollIntoView({ behavior: "smooth", block: "nearest" });
+  if (open) showProgram().then(() => element("code").scrollIntoView({ behavior: "smooth", block: "nearest" }));
 });
+document.querySelector(".tabs").addEventListener("input", ({ target }) => (document.querySelector("#stage .grid").dataset.view = target.value));
 element("theme").addEventListener("click", () => {
   const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
   localStorage.setItem("theme", (document.documentElement.dataset.theme = dark ? "light" : "dark"));
+  training.redraw();
 });
-addEventListener("hashchange", () => { setting = fromAddress(); update(); });
+addEventListener("hashchange", () => {
+  setting = fromAddress(location.hash);
+  moving = null;
+  update();
+});
 
-source = await (await fetch("lab.py")).text();
+const lock = (isLocked) => (element("lock").disabled = isLocked);
+const training = trainer(() => python?.networks, () => setting.formula, keepForOffline);
+questions(element("question"), course.questions, { go, lock });
+
 settle();
-if (JSON.stringify(setting) === JSON.stringify(start.setting)) {
-  for (const [name, numbers] of start.panels) draw(name, numbers); // made with the site, before Python is here
+if (JSON.stringify(setting) === JSON.stringify(first.setting)) { // its figures were made with the site, before Python is here
+  for (const [name, numbers] of first.panels) view.now[name] = { ...numbers, of: 0 };
+  show(first.panels.map(([name]) => name), true);
   summarize();
 }
-worker = new Worker("worker.js", { type: "module" });
-worker.onmessage = answer;
-worker.onerror = (event) => say(event.message || "Python could not start in this browser.", true);
+python = new Python(heard);
 update();

@@ -1,62 +1,65 @@
-// Runs Python beside the page, which stays responsive. One request at a time; a newer one replaces those that wait.
-import { loadPyodide } from "./pyodide/pyodide.mjs";
+// Runs jobs of Python beside the page. There is at most one of each kind: a newer one takes the place of an older one. Between any two
+// answers there is time for messages: {kind, id, setting} starts a job, {kind, note} tells it something, {kind, held} lets it wait or go
+// on, and {kind, stop} ends it. A job that has finished waits, too: it still answers to notes.
+import { boot } from "./boot.js";
 
-const GLUE = `
-import json
-import lab
-from tinyprop.theory.stacks import Stack
+const jobs = new Map(); // by kind
+let python, running = false;
 
-def start(text):
-    setting = json.loads(text)
-    layer, seed = setting.pop("layer"), setting.pop("seed")
-    return lab.panels(Stack(**setting), layer, seed)
+const ready = boot((status) => postMessage({ status })).then(
+  (module) => {
+    python = module;
+    postMessage({ ready: true });
+  },
+  (error) => postMessage({ broken: String(error) }),
+);
 
-def step(panels):
-    return json.dumps(next(panels, None), default=lambda value: value.tolist())
-`;
+onmessage = ({ data }) => {
+  const { kind, id, setting, note, held = false, stop } = data, known = jobs.get(kind);
+  if (setting || stop) end(kind);
+  if (stop) postMessage({ kind, id: known?.id, stopped: true });
+  if (setting) jobs.set(kind, { kind, id, setting: JSON.stringify(setting), held, note: undefined, steps: null });
+  else if (known && note) known.note = JSON.stringify(note);
+  else if (known) known.held = held;
+  if (!running) run();
+};
 
-let python, latest;
-
-async function boot() {
-  const { numpy, wheel } = await (await fetch("files.json")).json();
-  const bytes = (url) => fetch(url).then((answer) => answer.arrayBuffer());
-  postMessage({ status: "Loading Python" });
-  const files = Promise.all([bytes(numpy), bytes(wheel), bytes("lab.py")]);
-  python = await loadPyodide({ indexURL: new URL("pyodide/", self.location).href });
-  python._module.mergeLibSymbols({ backtrace: () => 0 }); // a symbol that NumPy's build expects and never calls
-  const [numpyArchive, tinypropWheel, lab] = await files;
-  postMessage({ status: "Unpacking NumPy" });
-  python.unpackArchive(numpyArchive, "gztar", { extractDir: "/" });
-  python.unpackArchive(tinypropWheel, "wheel");
-  python.FS.writeFile("lab.py", new Uint8Array(lab));
-  postMessage({ status: "Importing tinyprop" });
-  python.runPython(GLUE);
+function end(kind) {
+  jobs.get(kind)?.steps?.destroy();
+  jobs.delete(kind);
 }
 
-const ready = boot();
-ready.then(() => postMessage({ ready: true }), (error) => postMessage({ error: String(error) }));
-const breath = () => new Promise((done) => setTimeout(done)); // lets newer requests in
-
-onmessage = async ({ data }) => {
-  latest = data.id;
+async function run() {
+  running = true;
   await ready;
-  await breath();
-  if (data.id !== latest) return;
-  let panels;
-  try {
-    panels = python.globals.get("start")(JSON.stringify(data.setting));
-    for (;;) {
-      const answer = python.globals.get("step")(panels).replace(/-?\b(NaN|Infinity)\b/g, "null");
-      const panel = JSON.parse(answer);
-      if (!panel) break;
-      postMessage({ id: data.id, name: panel[0], numbers: panel[1] });
-      await breath();
-      if (data.id !== latest) return;
-    }
-    postMessage({ id: data.id, done: true });
-  } catch (error) {
-    postMessage({ id: data.id, error: error.message.trim().split("\n").pop() });
-  } finally {
-    panels?.destroy();
+  for (;;) {
+    const active = [...jobs.values()].filter((job) => !job.held || job.note);
+    if (!python || !active.length) break;
+    active.forEach(step);
+    await breath();
   }
-};
+  running = false;
+}
+
+/** Lets messages in: a channel is not slowed down as timers are. */
+const channel = new MessageChannel();
+const breath = () => new Promise((done) => {
+  channel.port1.onmessage = done;
+  channel.port2.postMessage(null);
+});
+
+function step(job) {
+  const { kind, id } = job;
+  let answer;
+  try {
+    job.steps ??= python.start(kind, job.setting);
+    answer = JSON.parse(python.step(job.steps, job.note).replace(/-?\b(NaN|Infinity)\b/g, "null"));
+  } catch (error) {
+    answer = ["error", { text: error.message.trim().split("\n").pop() }];
+  }
+  job.note = undefined;
+  if (answer) postMessage({ kind, id, name: answer[0], numbers: answer[1] });
+  else postMessage({ kind, id, done: true });
+  if (!answer || answer[0] === "error") end(kind);
+  else if (answer[0] === "finished") job.held = true;
+}

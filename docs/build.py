@@ -1,6 +1,5 @@
 """`make site`: the pages and the laboratory, in a folder that any static host can serve."""
 
-import base64
 import html
 import json
 import re
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import functions
 import lab.lab as lab
 import live
+from PIL import Image
 
 import tinyprop as tp
 from tinyprop.theory.stacks import Stack
@@ -25,6 +25,15 @@ ROOT = DOCS.parent
 SITE = ROOT / "site"
 MODULES = DOCS / "node_modules"
 MOST_BYTES = 60_000_000
+SVG = "image/svg+xml"
+REPAIRS = {  # of pages, for screen readers
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<summary aria-label="Toggle hidden content">': "<summary>",
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
+    # long lines scroll, also by keyboard
+    '<div class="highlight"><pre>': '<div class="highlight"><pre tabindex="0">',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+}
 # with pages, or files they link to
 FOLDERS = ("tutorials", "figures", "benchmarks", "tinyprop", "tests", "tools")
 PYODIDE = (
@@ -89,6 +98,8 @@ def install() -> None:
 def laboratory(out: Path) -> None:
     """The page, tinyprop's wheel, and the files of Pyodide and NumPy."""
     shutil.copytree(DOCS / "lab", out, ignore=shutil.ignore_patterns("__pycache__"))
+    page = [path.name for path in sorted(out.iterdir()) if path.suffix != ".py"]
+    modules = [path.name for path in sorted(out.glob("*.py"))]
     (out / "pyodide").mkdir()
     for name in PYODIDE:
         shutil.copy(MODULES / "pyodide" / name, out / "pyodide")
@@ -97,7 +108,8 @@ def laboratory(out: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", out, ROOT], check=True)
     (wheel,) = out.glob("tinyprop-*.whl")
-    write(out / "files.json", {"numpy": numpy.name, "wheel": wheel.name})
+    python = {"numpy": numpy.name, "wheel": wheel.name, "modules": modules}
+    write(out / "files.json", python | {"page": [*page, "files.json", "settings.json"]})
     norms = choices()
     starts = {
         name: {activation: affine(choice, activation) for activation in tp.activations}
@@ -121,8 +133,10 @@ def first() -> dict[str, Any]:
         "batch": 64,
         "residual": False,
     }
-    place = {"layer": 20, "seed": 0}
-    return {"setting": setting | place, "panels": list(lab.panels(Stack(**setting), **place))}
+    place = {"layer": 20, "seed": 0, "networks": 5}
+    panels = dict(lab.panels(Stack(**setting), **place))  # of bands, the last
+    more = {"formula": "x * sigmoid(x)"}
+    return {"setting": setting | place | more, "panels": list(panels.items())}
 
 
 def write(path: Path, content: object) -> None:
@@ -149,6 +163,7 @@ def pages(out: Path) -> None:
             "*.mjs",
             "build.py",
             "bundle.py",
+            "figure.py",
             "functions.py",
             "maps.py",
             "live.py",
@@ -185,6 +200,8 @@ def pages(out: Path) -> None:
             "auto",
         ]
         subprocess.run([*sphinx, "-d", source / ".doctrees", source, out], check=True)
+    for path in out.rglob("*.html"):
+        path.write_text(accessible(path.read_text()))
 
 
 def contents(folder: Path) -> None:
@@ -205,8 +222,8 @@ def contents(folder: Path) -> None:
 
 
 def relinked(path: Path) -> str:
-    """The text of a page, whose links to the laboratory are those of the site, and without links to
-    folders."""
+    """The text of a page, whose links to the laboratory are those of the site, without links to
+    folders, and with the descriptions of its figures."""
 
     def link(match: re.Match[str]) -> str:
         text, target = match.groups()
@@ -214,37 +231,41 @@ def relinked(path: Path) -> str:
             return f"<a href='{laboratory[1]}{laboratory[2]}'>{text}</a>"
         return text if (path.parent / target).is_dir() else match[0]
 
-    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, path.read_text())
+    def image(match: re.Match[str]) -> str:
+        file = path.parent / match[1]
+        is_ours = file.suffix == ".png" and file.is_file()
+        return f"![{description_in(file)}]({match[1]})" if is_ours else match[0]
+
+    text = re.sub(r"!\[[^\]]+\]\(([^)\s]+)\)", image, path.read_text())
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
 
 
 def gallery(source: Path) -> None:
     """A page of all figures, and of the first one of each lesson."""
     images = source / "static" / "gallery"
     images.mkdir()
-    shown = []
+    shown = []  # link, file, title, description
     for notebook in sorted(source.glob("tutorials/*.ipynb")):
         cells = json.loads(notebook.read_text())["cells"]
         title = "".join(cells[0]["source"]).partition("\n")[0].lstrip("# ")
-        outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-        figure = next((data["image/png"] for data in outputs if "image/png" in data), None)
-        if figure:
-            (images / f"{notebook.stem}.png").write_bytes(base64.b64decode("".join(figure)))
-            shown.append((f"tutorials/{notebook.stem}.html", f"{notebook.stem}.png", title))
-    for path in sorted(
-        [
-            *source.glob("figures/*.png"),
-            *source.glob("figures/*.gif"),
-            *source.glob("tutorials/**/*.gif"),
-        ]
-    ):
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        for output in outputs:
+            figure = "".join(output.get("data", {}).get(SVG, ""))
+            if "data-columns" in figure:  # not a graph of `tp.draw`
+                (images / f"{notebook.stem}.svg").write_text(figure)
+                description = output["metadata"][SVG]["alt"]
+                page = f"tutorials/{notebook.stem}.html"
+                shown.append((page, f"{notebook.stem}.svg", title, description))
+                break
+    for path in sorted([*source.glob("figures/*.png"), *source.glob("figures/*.gif")]):
         shutil.copy(path, images)
-        shown.append(
-            (f"_static/gallery/{path.name}", path.name, path.stem.replace("_", " ").capitalize())
-        )
+        title = path.stem.replace("_", " ").replace("-", " ").capitalize()
+        page = f"_static/gallery/{path.name}"
+        shown.append((page, path.name, title, description_in(path)))
     items = [
-        f'<figure><a href="{link}"><img src="_static/gallery/{name}" alt="" loading="lazy"></a>'
-        f'<figcaption><a href="{link}">{html.escape(title)}</a></figcaption></figure>'
-        for link, name, title in shown
+        f'<figure><a href="{link}"><img src="_static/gallery/{name}" alt="{html.escape(words)}" '
+        f'loading="lazy"></a><figcaption>{html.escape(title)}</figcaption></figure>'
+        for link, name, title, words in shown
     ]
     head = (
         "# Gallery\n\nThe first figure of each lesson, and those of the commands. Each leads to "
@@ -253,6 +274,26 @@ def gallery(source: Path) -> None:
     (source / "gallery.md").write_text(
         "\n".join([head + '<div class="gallery">', *items, "</div>", ""])
     )
+
+
+def description_in(path: Path) -> str:
+    """What a figure shows in words: `report.plots.save` has written it into the file."""
+    with Image.open(path) as image:
+        words = image.info.get("Description") or image.info.get("comment", b"").decode()
+    if not words:
+        sys.exit(
+            f"got: {path}, without a description. rule: every figure of the site has one, for "
+            "those who cannot see it. try: draw it again; figures/README.md says how"
+        )
+    return words
+
+
+def accessible(text: str) -> str:
+    """A page of Sphinx, its theme and myst-nb, with what they leave out for those who listen to
+    it."""
+    for short, whole in REPAIRS.items():
+        text = text.replace(short, whole)
+    return text
 
 
 # -- what must hold of the result

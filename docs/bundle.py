@@ -11,7 +11,17 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tinyprop.experiments import experiments_at
+from tinyprop.experiments.experiment import decide
+from tinyprop.experiments.ledger import Ledger
+from tinyprop.experiments.record import Record
+from tinyprop.experiments.scales import SCALES
+from tinyprop.experiments.study import Study
+from tinyprop.train import Config
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -23,14 +33,21 @@ BACKENDS = ("__init__", "backend_agg", "backend_mixed", "backend_svg", "backend_
 BACKENDS += ("registry",)
 # as mathtext and plain text look them up
 FONTS = ("DejaVuSans*", "cm*", "STIXGeneral.ttf", "STIXSiz*SymReg.ttf", "STIXNonUni.ttf")
-FONTS_LEFT_OUT = ("DejaVuSansMono-*",)
+FONTS_LEFT_OUT = ("DejaVuSansMono-*", "DejaVuSans-BoldOblique.ttf")
 FONT_TOOLS = ("ttLib", "misc", "pens", "encodings", "config")
+# for other formats than TrueType, and for programs that change fonts
+FONT_TOOLS_LEFT_OUT = ("woff2.py", "ps*.py", "plistlib", "filesystem", "etree.py", "xmlReader.py")
+FONT_TOOLS_LEFT_OUT += ("beyond64k.py", "scaleUpem.py", "removeOverlaps.py", "reorderGlyphs.py")
+FONT_TOOLS_LEFT_OUT += ("S__i*", "E_B_*", "C_B_*", "T_S_I_*", "G__l_*", "F__e*", "_g_v_a_r.py")
+FONT_TOOLS_LEFT_OUT += ("momentsPen.py", "freetypePen.py", "cu2quPen.py", "qu2cuPen.py")
+RUNS = Path("figures", "runs")
 # of the lessons' folder, what no lesson imports
 NOT_IMPORTED = ("build", "release", "animate", "gpu_demo", "grade", "grade_child")
 
 
 def lay_out(folder: Path) -> None:
-    """Write the files of the bundle: packages/ and tutorials/ are for Python's path."""
+    """Write the files of the bundle: packages/ and tutorials/ are for Python's path, figures/ is
+    where lesson 10 looks for finished runs."""
     packages = folder / "packages"
     packages.mkdir(parents=True)
     wheels = sorted(WHEELS.glob("*.whl"))
@@ -52,6 +69,10 @@ def lay_out(folder: Path) -> None:
     tutorials.mkdir()
     for path in helpers():
         shutil.copy(path, tutorials)
+    ledger = folder / RUNS
+    ledger.mkdir(parents=True)
+    for path in evidence():
+        shutil.copy(path, ledger)
 
 
 def helpers() -> list[Path]:
@@ -64,6 +85,26 @@ def helpers() -> list[Path]:
     return found
 
 
+@dataclass(frozen=True)
+class Watched(Ledger):
+    """A ledger that notes which of its files were asked for."""
+
+    asked: set[Path] = field(default_factory=set)
+
+    def find(self, config: Config, log: Callable[[str], None] = print) -> Record | None:
+        self.asked.add(self.path(config))
+        return super().find(config, log)
+
+
+def evidence() -> list[Path]:
+    """The records of finished runs that lesson 10 judges."""
+    ledger = Watched(ROOT / RUNS)
+    for scale in ("short", "plateau"):
+        make = experiments_at(SCALES[scale])["convergence"]
+        decide(Study([make], SCALES[scale], ledger, ROOT / "runs").experiments())
+    return sorted(path for path in ledger.asked if path.is_file())
+
+
 def place(name: str) -> Path:
     """The folder of an installed package, or its only file."""
     spec = importlib.util.find_spec(name)
@@ -73,7 +114,8 @@ def place(name: str) -> Path:
     return origin.parent if origin.name == "__init__.py" else origin
 
 
-ignored = shutil.ignore_patterns("__pycache__", "tests", "*.so", "*.pyd", "*.pyi", "*.pyx", "*.c")
+IGNORED = ("__pycache__", "tests", "*.so", "*.pyd", "*.pyi", "*.pyx", "*.c")
+ignored = shutil.ignore_patterns(*IGNORED)
 
 
 def copy_package(name: str, packages: Path) -> None:
@@ -114,10 +156,11 @@ def font_tools(target: Path) -> None:
     """What reads TrueType fonts."""
     source = place("fontTools")
     target.mkdir()
-    for path in source.glob("*.py"):
-        shutil.copy(path, target)
+    for name in ("__init__.py", "agl.py", "unicode.py"):
+        shutil.copy(source / name, target)
+    left_out = shutil.ignore_patterns(*IGNORED, *FONT_TOOLS_LEFT_OUT)
     for name in FONT_TOOLS:
-        shutil.copytree(source / name, target / name, ignore=ignored)
+        shutil.copytree(source / name, target / name, ignore=left_out)
     (target / "feaLib").mkdir()
     for name in ("__init__.py", "lookupDebugInfo.py"):
         shutil.copy(source / "feaLib" / name, target / "feaLib")

@@ -9,10 +9,13 @@ import re
 import shutil
 import tempfile
 import zipfile
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import bundle
+import figure
 from bs4 import BeautifulSoup
 
 import tinyprop as tp
@@ -24,6 +27,7 @@ EDITOR = ("commands", "lang-python", "language", "state", "view")
 MOST_BYTES = 30_000_000  # of a first visit
 MOST_OF_A_PAGE = 3_000_000  # before anything runs
 QUESTION = re.compile(r'^QUESTION = "(.*)"$', re.MULTILINE)
+IMAGE = re.compile(r'<img alt="(?P<words>[^"]*)" src="(?P<file>[^"]*_images/[^"]*\.svg)"[^>]*>')
 REMARK = (
     "This lesson starts threads, which Python in a page does not have. Cells that need them keep "
     "what they printed when this page was built. To run all of them, download the lesson."
@@ -36,6 +40,7 @@ def build(site: Path) -> None:
     out.mkdir()
     for name in names:
         shutil.copy(DOCS / "live" / name, out)
+    shutil.copy(DOCS / "figure.py", out)
     imports = copy_editor(out / "modules")
     with tempfile.TemporaryDirectory() as folder:
         (numpy,) = (MODULES / "@emscripten-forge" / "numpy" / "pkg").glob("numpy-*.tar.gz")
@@ -45,6 +50,8 @@ def build(site: Path) -> None:
     packed = packed.rename(out / f"bundle-{digest([packed])}.zip")
     files = {"numpy": f"../lab/{numpy.name}", "bundle": packed.name}
     (out / "files.json").write_text(json.dumps(files) + "\n")
+    for path in (site / "tutorials").rglob("*.html"):
+        path.write_text(with_figures(path))
     for lesson in lessons():
         page(site, lesson, imports)
     service_worker(site)
@@ -121,6 +128,17 @@ def page(site: Path, lesson: Path, imports: dict[str, str]) -> None:
     path.write_text(str(soup))
 
 
+def with_figures(path: Path) -> str:
+    """The text of a page, with the figures of its cells in it, so that they have its colors."""
+
+    def inside(image: re.Match[str]) -> str:
+        svg = (path.parent / unquote(image["file"])).read_text()
+        name = f"figure-{image.start()}"  # unlike all others of the page
+        return figure.in_page(svg, name, unescape(image["words"]))
+
+    return IMAGE.sub(inside, path.read_text())
+
+
 def in_script(settings: dict[str, Any]) -> str:
     return json.dumps(settings).replace("</", "<\\/")
 
@@ -157,16 +175,20 @@ def download(target: Path, lesson: Path, locked: list[int]) -> None:
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number in locked:
         cells[number] |= {"outputs": [], "execution_count": None}
+    folder = Path(lesson.stem)
+    readme = (
+        f"pip install tinyprop=={tp.__version__} matplotlib threadpoolctl tqdm jupyterlab\n"
+        f"jupyter lab tutorials/{lesson.name}\n"
+    )
+    # by their places in the repository, where they find each other
+    files = {path.relative_to(ROOT): path.read_text() for path in bundle.helpers()}
+    files[lesson.relative_to(ROOT)] = json.dumps(notebook, indent=1) + "\n"
+    if any("Ledger(" in "".join(cell["source"]) for cell in cells):
+        files |= {path.relative_to(ROOT): path.read_text() for path in bundle.evidence()}
+    files[Path("README.txt")] = readme
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        write = archive.writestr
-        write(file(f"{lesson.stem}/{lesson.name}"), json.dumps(notebook, indent=1) + "\n")
-        for path in bundle.helpers():
-            write(file(f"{lesson.stem}/{path.name}"), path.read_text())
-        readme = (
-            f"pip install tinyprop=={tp.__version__} matplotlib threadpoolctl tqdm jupyterlab\n"
-            f"jupyter lab {lesson.name}\n"
-        )
-        write(file(f"{lesson.stem}/README.txt"), readme)
+        for name, text in files.items():
+            archive.writestr(file((folder / name).as_posix()), text)
 
 
 def file(name: str) -> zipfile.ZipInfo:
@@ -180,24 +202,41 @@ def file(name: str) -> zipfile.ZipInfo:
 # -- without a network
 
 
-def core(site: Path) -> list[Path]:
-    """What Python and the editor need."""
-    found = [path for path in (site / "live").rglob("*") if path.is_file()]
-    found += [*(site / "lab" / "pyodide").iterdir(), *(site / "lab").glob("numpy-*.tar.gz")]
-    return sorted(found)
+def parts(site: Path) -> dict[str, list[Path]]:
+    """What pages need that run Python, and what lessons need besides."""
+    python = [*(site / "lab" / "pyodide").iterdir(), *(site / "lab").glob("numpy-*.tar.gz")]
+    lessons = [path for path in (site / "live").rglob("*") if path.is_file()]
+    return {"python": sorted(python), "lessons": sorted(lessons)}
+
+
+def bytes_of_page(path: Path) -> int:
+    """What a browser loads before anything runs."""
+    soup = BeautifulSoup(path.read_text(), "html.parser")
+    addresses = {tag["href"] for tag in soup.select("link[rel=stylesheet]")}
+    addresses |= {tag["src"] for tag in soup.select("script[src], img[src]")}
+    files = {(path.parent / urlsplit(address).path).resolve() for address in addresses}
+    return sum(file.stat().st_size for file in {path.resolve()} | files)
 
 
 def service_worker(site: Path) -> None:
-    files = core(site)
-    size = sum(path.stat().st_size for path in files) + MOST_OF_A_PAGE
-    if size > MOST_BYTES:
-        raise SystemExit(f"a first visit loads {size:,} bytes, more than {MOST_BYTES:,}")
+    kept = parts(site)
+    files = [file for part in kept.values() for file in part]
+    largest = max(bytes_of_page(site / "tutorials" / f"{lesson.stem}.html") for lesson in lessons())
+    size = sum(path.stat().st_size for path in files) + largest
+    print(f"a page of a lesson loads {largest:,} bytes, a first visit {size:,}")
+    laboratory = [path for path in (site / "lab").rglob("*") if path.is_file()]
+    print(f"one of the laboratory alone {sum(path.stat().st_size for path in laboratory):,}")
+    if largest > MOST_OF_A_PAGE or size > MOST_BYTES:
+        raise SystemExit(f"these are more than {MOST_OF_A_PAGE:,}, or {MOST_BYTES:,}")
     content = {
         "name": f"tinyprop-{digest(files)}",
-        "files": [path.relative_to(site).as_posix() for path in files],
+        "parts": {
+            name: [path.relative_to(site).as_posix() for path in part]
+            for name, part in kept.items()
+        },
     }
     script = (DOCS / "live" / "sw.js").read_text()
-    placeholder = '/* written by docs/live.py */ {"name": "", "files": []}'
+    placeholder = '/* written by docs/live.py */ {"name": "", "parts": {}}'
     if placeholder not in script:
         raise SystemExit(f"docs/live/sw.js has no place for its files: {placeholder}")
     (site / "sw.js").write_text(script.replace(placeholder, json.dumps(content)))

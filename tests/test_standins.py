@@ -1,6 +1,8 @@
 """The figures that matplotlib draws with the stand-ins of docs/standins, as in the page, and with
 its compiled modules, as here."""
 
+import base64
+import io
 import os
 import re
 import subprocess
@@ -10,14 +12,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.helpers import FULL
 
 ROOT = Path(__file__).parent.parent
 COURSE = ROOT / "tutorials"
 LESSONS = sorted(COURSE.glob("[0-9E][0-9]*_*.py"))
-TRAINING = ("03_initialization", "04_batchnorm", "E2_any_activation")  # half a minute and more
+QUICK = ("02_network", "09_other_normalizers", "E1_convolution")  # contours, patches, images
 TOLERANCE = 0.05  # pixels
+COMPILED = ("matplotlib._path", "matplotlib.ft2font", "matplotlib._image")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 # images: a filter of four pixels stands for all but the nearest pixel
 IMAGES = 0.05  # mean difference, of 1
@@ -40,6 +44,8 @@ def show(figure, description=""):
 
 lesson.show = show
 runpy.run_path(sys.argv[1], run_name="__main__")
+for name in sys.argv[3:]:
+    print(name, sys.modules[name].__file__, file=sys.stderr)
 """
 EVERYTHING = """
 import numpy as np
@@ -89,7 +95,7 @@ def drawn(script, folder, *first_on_path):
     environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     environment["MPLCONFIGDIR"] = str(folder / "config")
     done = subprocess.run(
-        [sys.executable, "-c", DRAW, str(script), str(folder)],
+        [sys.executable, "-c", DRAW, str(script), str(folder), *COMPILED],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -97,6 +103,9 @@ def drawn(script, folder, *first_on_path):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
+    for name in COMPILED:
+        (file,) = re.findall(rf"^{re.escape(name)} (.+)$", done.stderr, re.MULTILINE)
+        assert (Path(file).suffix == ".py") == bool(first_on_path), "whose module it is"
     return [ElementTree.parse(file).getroot() for file in sorted(folder.glob("*.svg"))]
 
 
@@ -140,11 +149,27 @@ def assert_same(ours, theirs):
         assert same_points(numbers, others), (words_[:200], other_words[:200])
 
 
+def images(tree):
+    """The pixels of the images in a figure, from 0 to 1."""
+    for element in tree.iter():
+        address = element.get("{http://www.w3.org/1999/xlink}href", "")
+        if address.startswith("data:image/png"):
+            content = base64.b64decode(address.partition(",")[2])
+            yield np.asarray(Image.open(io.BytesIO(content)).convert("RGBA")) / 255
+
+
+def assert_same_images(ours, theirs):
+    for one, other in zip(images(ours), images(theirs), strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other).mean() <= IMAGES
+
+
 def compare(script, bundle, tmp_path):
     ours, theirs = drawn(script, tmp_path / "ours", bundle), drawn(script, tmp_path / "theirs")
     assert len(ours) == len(theirs) > 0
     for one, other in zip(ours, theirs, strict=True):
         assert_same(one, other)
+        assert_same_images(one, other)
     return ours
 
 
@@ -158,11 +183,13 @@ def test_a_figure_with_everything(bundle, tmp_path):
     paths[0].set("transform", "translate(0.06 0)")
     with pytest.raises(AssertionError):
         assert_same(shifted, figure)
+    (pixels,) = images(figure)
+    assert pixels.std() > 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_the_figures_of_a_lesson(lesson, bundle, tmp_path):
-    if lesson.stem in TRAINING and not FULL:
-        pytest.skip("make full draws the figures of lessons that train for long")
+    if lesson.stem not in QUICK and not FULL:
+        pytest.skip("make full draws the figures of all lessons")
     compare(lesson, bundle, tmp_path)

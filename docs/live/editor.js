@@ -21,7 +21,7 @@ export function editor(parent, text, name, run, changed) {
         indentUnit.of("    "),
         python(),
         syntaxHighlighting(classHighlighter),
-        EditorView.contentAttributes.of({ "aria-label": name }),
+        EditorView.contentAttributes.of({ "aria-label": name, tabindex: "0" }),
         EditorView.updateListener.of((update) => update.docChanged && changed(update.state.doc.toString())),
       ],
     }),

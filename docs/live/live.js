@@ -28,6 +28,23 @@ function keep() {
   }
 }
 
+// Files that a cell has written for the lessons that follow: exercise 1.5 has the first.
+const FILE = "tinyprop-file/";
+function files() {
+  try {
+    return Object.entries(localStorage).filter(([key]) => key.startsWith(FILE)).map(([key, content]) => [key.slice(FILE.length), content]);
+  } catch {
+    return [];
+  }
+}
+function keepFile(name, content) {
+  try {
+    localStorage.setItem(FILE + name, content);
+  } catch {
+    // it lasts as long as this page
+  }
+}
+
 // -- the page's own bar
 
 const status = make("span", { className: "live-status" });
@@ -55,6 +72,7 @@ function start() {
   worker.onmessage = ({ data }) => heard(data);
   worker.onerror = (event) => end(`Python could not start: ${event.message ?? "no answer"}`, "error");
   for (const [question, guess] of Object.entries(kept.guesses)) worker.postMessage({ question, guess });
+  for (const [file, content] of files()) worker.postMessage({ file, content });
 }
 
 function end(text, state = "idle") {
@@ -91,17 +109,17 @@ function heard({ status: text, ready, broken, cell: number, kind, content, ...mo
   } else if (kind === "note") {
     noted(cell, content, more.what, more.outcome);
   } else {
-    show(cell, kind, content, more);
+    show(cell, kind, content);
   }
 }
 
 function finished(cell, good) {
   if (!cell.fresh && good) renew(cell);
   cell.bar.classList.remove("running");
-  cell.ran = good ? text(cell) : null;
+  cell.ran = good ? cell.sent : null; // the reader may have changed it meanwhile
   const seconds = (performance.now() - began) / 1000;
   cell.note(good ? `${seconds.toFixed(1)} s` : "error");
-  if (good) cell.seconds = kept.seconds[cell.number] = seconds;
+  if (good && cell.sent === cell.original) cell.seconds = kept.seconds[cell.number] = seconds;
   keep();
   cell.box.classList.toggle("stale", false);
   cell.box.dataset.ran = good ? "good" : "error";
@@ -121,7 +139,8 @@ function next(state = "idle") {
   settle("running");
   if (worker) say(`Running cell ${cell.number + 1} of ${cells.length}`);
   start();
-  worker.postMessage({ cell: cell.number, source: text(cell) });
+  cell.sent = text(cell);
+  worker.postMessage({ cell: cell.number, source: cell.sent });
 }
 
 // Run a cell, and before it all above that have not run as they are now; or all of them anew.
@@ -138,11 +157,12 @@ function run(number, anew = false) {
 setInterval(() => {
   if (!current || root.dataset.live !== "running") return;
   const seconds = Math.round((performance.now() - began) / 1000);
-  if (current.bar.classList.contains("running")) current.note(`running, ${seconds} s${current.seconds ? ` of about ${Math.round(current.seconds)}` : ""}`);
+  if (current.bar.classList.contains("running")) current.note(`running, ${seconds} s${estimate(current) ? ` of about ${estimate(current)}` : ""}`);
 }, 500);
 
 // -- the cells
 
+const estimate = (cell) => (cell.text === cell.original ? Math.round(cell.seconds) : 0);
 const text = (cell) => cell.view ? cell.view.state.doc.toString() : cell.text;
 
 function forget(cell) {
@@ -165,9 +185,15 @@ function changed(cell, now) {
   if (now === cell.original) delete kept.cells[cell.number];
   else kept.cells[cell.number] = { from: cell.original, to: now };
   keep();
-  cell.reset.hidden = now === cell.original;
-  if (cell.shorter) cell.shorter.hidden = short(now) === now;
+  dress(cell);
   stale(cell.number);
+}
+
+// What its bar offers for the text that a cell has now.
+function dress(cell) {
+  cell.reset.hidden = cell.text === cell.original;
+  cell.shorter.hidden = short(cell.text) === cell.text;
+  if (cell.ran === null) cell.note("");
 }
 
 function write(cell, now) {
@@ -176,7 +202,7 @@ function write(cell, now) {
 }
 
 // A line `STEPS = 100  # short: 30` has a short form.
-const SHORT = /^(\s*\w+ = )(\S+)(\s+# short: )(\S+)$/gm;
+const SHORT = /^(\s*\w+ = )(.+?)(\s+# short: )(.+)$/gm;
 const short = (source) => source.replace(SHORT, "$1$4$3$4");
 
 function renew(cell) {
@@ -189,7 +215,7 @@ function renew(cell) {
   cell.fresh = true;
 }
 
-function show(cell, kind, content, { width, description }) {
+function show(cell, kind, content) {
   if (kind === "threads") {
     cell.fresh = true; // what the build shows stays
     cell.box.querySelector(".live-threads")?.remove();
@@ -198,22 +224,21 @@ function show(cell, kind, content, { width, description }) {
   }
   if (!cell.fresh) renew(cell);
   if (kind === "figure") {
-    const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
-    const image = make("img", { src: address, alt: description, onload: () => URL.revokeObjectURL(address) });
-    if (width) image.width = Math.round(width);
-    cell.output.append(image);
+    cell.output.insertAdjacentHTML("beforeend", content); // from docs/live/figure.py
   } else if (kind === "error") {
-    cell.output.append(make("pre", { className: "live-error", textContent: content }));
+    cell.output.append(make("pre", { className: "live-error", textContent: content, tabIndex: 0 }));
   } else {
     let last = cell.output.lastElementChild;
-    if (!last?.matches("pre.live-text")) cell.output.append((last = make("pre", { className: "live-text" })));
+    if (!last?.matches("pre.live-text")) cell.output.append((last = make("pre", { className: "live-text", tabIndex: 0 })));
     // a carriage return begins the line anew, as a terminal does
     last.textContent = (last.textContent + content).replace(/^.*\r(?!\n)/gm, "");
   }
 }
 
 function noted(cell, name, what, outcome) {
-  if (what === "check") {
+  if (what === "keep") {
+    keepFile(name, outcome);
+  } else if (what === "check") {
     const record = (kept.answers[name] ??= { tries: 0 });
     if (record.source !== text(cell)) record.tries += 1;
     Object.assign(record, { right: !outcome, says: outcome ?? "", source: text(cell) });
@@ -274,7 +299,8 @@ async function offline() {
     if (!registration) return;
     const active = (await navigator.serviceWorker.ready).active;
     const files = performance.getEntriesByType("resource").map((entry) => entry.name);
-    active.postMessage([location.href.split("#")[0], ...files.filter((name) => name.startsWith(location.origin))]);
+    const pages = [location.href.split("#")[0], ...files.filter((name) => name.startsWith(location.origin))];
+    active.postMessage({ parts: ["python", "lessons"], pages });
   } catch {
     // an old browser, or a page from a file: then a network is needed
   }
@@ -302,18 +328,13 @@ const cells = [...document.querySelectorAll("article div.cell")].map((box, numbe
   const original = shown.querySelector("pre").textContent.replace(/\n$/, "");
   const state = make("span", { className: "live-note" });
   const cell = { number, box, input, shown, original, text: original, ran: null, lock: null, output: box.querySelector(".cell_output") };
-  cell.seconds = kept.seconds[number];
-  cell.note = (words) => (state.textContent = words || (cell.seconds >= LONG ? `takes about ${Math.round(cell.seconds)} s` : ""));
+  // as long as it took here before, or as the lesson says
+  cell.seconds = kept.seconds[number] ?? Number(box.className.match(/tag_takes-(\d+)s/)?.[1] ?? 0);
+  cell.note = (words) => (state.textContent = words || (estimate(cell) >= LONG ? `takes about ${estimate(cell)} s` : ""));
   cell.reset = button("Reset", () => write(cell, original));
-  cell.reset.hidden = true;
-  cell.bar = make("div", { className: "live-cell-bar" }, button("Run", () => run(number)), cell.reset);
-  if (short(original) !== original) {
-    cell.shorter = button("Short form", () => write(cell, short(text(cell))));
-    cell.bar.append(cell.shorter);
-  }
-  cell.bar.append(state);
+  cell.shorter = button("Short form", () => write(cell, short(text(cell))));
+  cell.bar = make("div", { className: "live-cell-bar" }, button("Run", () => run(number)), cell.reset, cell.shorter, state);
   (input.closest("details") ?? input).after(cell.bar); // below folded code it stays in sight
-  cell.note("");
   shown.addEventListener("pointerdown", async (event) => {
     if (event.target.closest("button")) return;
     const { clientX: x, clientY: y } = event;
@@ -328,9 +349,9 @@ for (const cell of cells) {
   const change = kept.cells[cell.number];
   if (change && change.from === cell.original) {
     cell.text = change.to;
-    cell.reset.hidden = false;
     mount();
   }
+  dress(cell);
   if (settings.locks[cell.number]) lock(cell);
 }
 addEventListener("pointerover", (event) => event.target.closest?.("div.cell, .live-bar") && mount(), { passive: true });

@@ -5,14 +5,17 @@ import io
 import linecache
 import logging
 import sys
+import time
 import traceback
 import warnings
+from pathlib import Path
 
 sys.path[:0] = ["/bundle/packages", "/bundle/tutorials"]
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 logging.getLogger("fontTools").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", "Unable to import Axes3D")
 
+import figure  # noqa: E402
 from pyodide.code import eval_code  # noqa: E402
 
 THREADS = "can't start new thread"
@@ -24,18 +27,41 @@ NEEDS_THREADS = (
     "This cell uses what a cell above computes with threads, which Python in a page does not have. "
     "What is shown above is what it printed when the page was built."
 )
+MOST_TEXT = 100_000  # characters that a cell can print
+PAUSE = 0.1  # seconds between two messages with text
 names: dict = {}
 left_out = False  # whether a cell needed threads
+figures = 0  # that were shown
 cell = -1  # that runs
 source = ""
 
 
 class Out(io.TextIOBase):
-    """Text on its way to the page."""
+    """Text on its way to the page: a few times a second, and not without end, so that the page can
+    always answer its reader."""
+
+    def begin(self):
+        self.held, self.length, self.last = "", 0, 0.0
 
     def write(self, text):
-        send("text", text)
+        left = MOST_TEXT - self.length
+        self.length += len(text)
+        self.held += text[: max(left, 0)]
+        if 0 <= left < len(text):
+            self.held += (
+                f"\nThis cell prints more than {MOST_TEXT:,} characters: the rest is left out.\n"
+            )
+        if time.monotonic() - self.last > PAUSE:
+            self.send()
         return len(text)
+
+    def send(self):
+        if self.held:
+            send("text", self.held)
+        self.held, self.last = "", time.monotonic()
+
+
+out = Out()
 
 
 def start(send_message):
@@ -43,9 +69,12 @@ def start(send_message):
     global send
 
     def send(kind, content, **more):
+        if kind != "text":
+            out.send()  # what was printed before
         send_message(cell, kind, content, more)
 
-    sys.stdout = sys.stderr = Out()
+    out.begin()
+    sys.stdout = sys.stderr = out
     import checks
     import lesson  # noqa: F401
 
@@ -53,9 +82,11 @@ def start(send_message):
     checks.listeners.append(noted)
 
 
-def show(svg, width, description):
+def show(svg, description):
     """What `lesson.show` calls."""
-    send("figure", svg, width=width, description=description)
+    global figures
+    figures += 1
+    send("figure", figure.in_page(svg, f"live-{figures}", description))
 
 
 def noted(kind, name, outcome):
@@ -69,10 +100,16 @@ def guess(question, number):
     checks._guesses[question] = number
 
 
+def write(name, text):
+    """Put a file of an earlier lesson where `engine` looks for it."""
+    Path(name).write_text(text)
+
+
 def run(number, text):
     """Run a cell; True if there was no error."""
     global cell, source, left_out
     cell, source = number, text
+    out.begin()
     file = f"cell {number + 1}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
@@ -89,6 +126,8 @@ def run(number, text):
             return True
         send("error", explained(error))
         return False
+    finally:
+        out.send()
     return True
 
 

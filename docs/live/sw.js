@@ -1,26 +1,46 @@
-// Keeps the files of the site for readers without a network. Registered when a reader first runs a cell. What Python needs is kept
-// under the hash of its content and taken from there first; pages are taken from the network first.
-const { name: CORE, files: FILES } = /* written by docs/live.py */ {"name": "", "files": []};
+// Keeps the files of the site for readers without a network. Registered when a reader first runs a cell, or moves a slider. What Python
+// and the lessons need is kept under the hash of its content and taken from there first; pages are taken from the network first.
+const { name: CORE, parts: PARTS } = /* written by docs/live.py */ {"name": "", "parts": {}};
 const PAGES = "tinyprop-pages";
-const addresses = new Set(FILES.map((file) => new URL(file, self.location).href));
+const absolute = (files) => files.map((file) => new URL(file, self.location).href);
+const addresses = new Set(absolute(Object.values(PARTS).flat()));
+const isOld = (name) => name.startsWith("tinyprop-") && name !== CORE && name !== PAGES;
 
+// a new edition keeps what the one before it kept
 addEventListener("install", (event) => {
-  event.waitUntil(caches.open(CORE).then((cache) => cache.addAll([...addresses])).then(() => skipWaiting()));
+  event.waitUntil((async () => {
+    const before = (await caches.keys()).filter(isOld);
+    for (const [part, files] of Object.entries(PARTS)) {
+      const known = await Promise.all(before.flatMap((name) => absolute(files).map((file) => caches.match(file, { cacheName: name }))));
+      if (known.some(Boolean)) await keep(part);
+    }
+    await skipWaiting();
+  })());
 });
 
 addEventListener("activate", (event) => {
-  const old = (name) => name.startsWith("tinyprop-") && name !== CORE && name !== PAGES;
   event.waitUntil((async () => {
-    for (const name of await caches.keys()) if (old(name)) await caches.delete(name);
+    for (const name of await caches.keys()) if (isOld(name)) await caches.delete(name);
     await clients.claim();
   })());
 });
 
-// the page that registers this worker tells what it has loaded before
-addEventListener("message", ({ data }) => {
-  const wanted = data.filter((address) => !addresses.has(address) && address.startsWith(self.registration.scope));
-  caches.open(PAGES).then((cache) => Promise.allSettled(wanted.map((address) => cache.add(address))));
+// a page tells which parts it needs, and what it has loaded itself
+addEventListener("message", (event) => {
+  const { parts, pages } = event.data;
+  event.waitUntil((async () => {
+    for (const part of parts) await keep(part);
+    const wanted = pages.filter((address) => !addresses.has(address) && address.startsWith(self.registration.scope));
+    const cache = await caches.open(PAGES);
+    await Promise.allSettled(wanted.map((address) => cache.add(address)));
+  })());
 });
+
+async function keep(part) {
+  const cache = await caches.open(CORE);
+  const known = await Promise.all(absolute(PARTS[part]).map((file) => cache.match(file)));
+  await cache.addAll(absolute(PARTS[part]).filter((_, i) => !known[i]));
+}
 
 addEventListener("fetch", (event) => {
   const { request } = event;

@@ -11,22 +11,22 @@ async function boot() {
     return answer.arrayBuffer();
   };
   postMessage({ status: "Loading Python" });
-  const files = Promise.all([bytes(numpy), bytes(bundle), bytes("page.py")]);
+  const files = Promise.all([bytes(numpy), bytes(bundle), bytes("page.py"), bytes("figure.py")]);
   const python = await loadPyodide({
     indexURL: new URL("../lab/pyodide/", self.location).href,
     env: { HOME: "/home/pyodide", MPLCONFIGDIR: "/bundle/config", MPLBACKEND: "svg" },
   });
   python._module.mergeLibSymbols({ backtrace: () => 0 }); // a symbol that NumPy's build expects and never calls
-  const [numpyArchive, bundleArchive, source] = await files;
+  const [numpyArchive, bundleArchive, ...sources] = await files;
   postMessage({ status: "Unpacking" });
   python.unpackArchive(numpyArchive, "gztar", { extractDir: "/" });
   python.unpackArchive(bundleArchive, "zip", { extractDir: "/bundle" });
-  python.FS.writeFile("page.py", new Uint8Array(source));
+  for (const [i, name] of ["page.py", "figure.py"].entries()) python.FS.writeFile(name, new Uint8Array(sources[i]));
   postMessage({ status: "Importing tinyprop and matplotlib" });
   page = python.pyimport("page");
   page.start((cell, kind, content, more) => {
-    const { width, description, what, outcome } = more.toJs({ dict_converter: Object.fromEntries });
-    postMessage({ cell, kind, content, width, description, what, outcome });
+    const { what, outcome } = more.toJs({ dict_converter: Object.fromEntries });
+    postMessage({ cell, kind, content, what, outcome });
   });
 }
 
@@ -41,6 +41,10 @@ onmessage = async ({ data }) => {
   }
   if (data.question !== undefined) {
     page.guess(data.question, data.guess);
+    return;
+  }
+  if (data.file !== undefined) {
+    page.write(data.file, data.content);
     return;
   }
   postMessage({ cell: data.cell, kind: "start" });

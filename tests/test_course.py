@@ -3,7 +3,9 @@
 import contextlib
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -63,6 +65,9 @@ def test_the_release_runs_where_it_is_unpacked(tmp_path):
     assert {"lesson.py", "checks.py", "exercises.py", "README.md"} <= {
         file.name for file in folder.iterdir()
     }
+    command = [sys.executable, "-c", "import lesson"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    subprocess.run(command, cwd=folder, env=environment, check=True)
     from tutorials.grade import answers_of, cells_of  # reads what students will hand in
 
     assert "3.1" in answers_of(cells_of(folder / "03_initialization.ipynb"))

@@ -171,6 +171,7 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
 }
 
 
+PROJECTS = ("1.5", "2.5", "2.6", "6.5", "6.6")  # tests/test_projects.py has their mistakes
 CASES = [(number, answer, says) for number, cases in WRONG.items() for answer, says in cases]
 
 
@@ -263,7 +264,8 @@ def test_a_number_for_a_function_and_an_unknown_exercise_get_words(capsys):
 
 
 def test_every_exercise_has_hints_a_hole_and_mistakes():
-    assert set(WRONG) | set(exercises.FORMULAS) == set(checks.EXERCISES)
+    tested = set(WRONG) | set(exercises.FORMULAS) | set(PROJECTS)
+    assert tested == set(checks.EXERCISES)
     lessons = {
         path.stem.split("_")[0].lstrip("0"): path.read_text()
         for path in COURSE.glob("[0-9E][0-9]*_*.py")
@@ -282,7 +284,7 @@ def test_every_exercise_has_hints_a_hole_and_mistakes():
 @pytest.mark.parametrize("number", checks.EXERCISES)
 def test_a_hole_is_recognised(number):
     assert "fill in the hole" in checks.verdict(number, ...)
-    if number not in ("1.4", "5.4", "E4.2"):
+    if number not in ("1.4", "1.5", "2.5", "2.6", "5.4", "6.5", "E4.2"):
         assert "fill in" in checks.verdict(number, lambda *args, **named: None)
         assert "it stops with ZeroDivisionError" in checks.verdict(
             number, lambda *args, **named: 1 / 0
@@ -324,7 +326,7 @@ def test_a_prediction_is_locked_once_the_answer_is_seen(capsys, monkeypatch):
     checks.predict("height", 2.0)
     checks.reveal("height", 2.0)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("Put a number behind the question")
+    assert lines[0].endswith("Put a number after the question")
     assert lines[1] == "height: 3"
     assert lines[2] == lines[4] == "height: 2; you said 3, 1.5 times the answer"
     assert lines[3] == "height: you have seen the answer; your guess stays 3.0"

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,42 @@ NO_ANSWER = 'def slope(x): ...\ncheck("1.1", slope)'
 
 
 def judged(cell, **limits):
+    limits = {"seconds": 60} | limits  # on a busy machine
     (answer,) = grade.answers_of([cell]).values()
     return grade.run(answer, seed=0, limits=grade.Limits(**limits))
 
 
 def test_a_right_answer_is_right():
     assert judged(RIGHT) is None
+
+
+SOLUTIONS = os.fspath(REPOSITORY / "tutorials" / "solutions" / "01_autograd.py")
+STEAL = "text = {}\nexec(text[text.index('def slope_of'):text.index('# **1.2**')])\n"
+STOLEN = [
+    f"open({SOLUTIONS!r}).read()",
+    "__import__('pathlib').Path(tp.__file__).parents[1].joinpath('tutorials/exercises.toml').read_text()",
+    f"__import__('os').popen({'cat ' + SOLUTIONS!r}).read()",
+    f"__import__('runpy').run_path({SOLUTIONS!r})",
+]
+PATCHES = [
+    ("import checks\nchecks.verdict = lambda *a: None\n", "ModuleNotFoundError"),
+    ("import lesson\nlesson.exercises.FORMULAS\n", "AttributeError"),
+    ("import tutorials.exercises\n", "may not read files of the course"),
+    ("import numpy as np\nnp.abs = lambda x: np.zeros(1)\n", "it changes numpy.abs"),
+    ("import builtins\nbuiltins.abs = lambda x: 0\n", "it changes builtins.abs"),
+]
+WITH_FRAMES = """
+import sys
+def slope(x):
+    frame = sys._getframe(1)
+    while "right" not in frame.f_globals:
+        frame = frame.f_back
+    frame.f_globals["right"] = lambda *a, **k: None
+    return 0.0
+check("1.1", slope)
+"""
+LATE = "def slope(x):\n    import checks\n    checks.near = lambda *a: True\n    return 0.0\n"
+FILES = "for i in range(10**6):\n    open(f'full{i}', 'w').write('x' * 10**6)\n"
 
 
 @pytest.mark.slow
@@ -46,6 +77,13 @@ def test_a_right_answer_is_right():
         ("def check(number, answer): pass\n" + RIGHT, "does not reach check"),
         ("full = bytearray(8 << 30)\n" + RIGHT, "MemoryError"),
         ("open('full', 'wb').write(bytes(1 << 22))\n" + RIGHT, "File too large"),
+        (FILES + RIGHT, "50 files, and no more"),
+        ("open('/tmp/a file of an answer', 'w')\n" + RIGHT, "into its own folder only"),
+        ("import os\nos.fork()\n" + RIGHT, "may not start processes"),
+        ("import socket\nsocket.create_connection(('::1', 80))\n" + RIGHT, "a network"),
+        *((patch + RIGHT, says) for patch, says in PATCHES),
+        (WITH_FRAMES, "it changes checks.right"),
+        (LATE + 'check("1.1", slope)', "ModuleNotFoundError"),
         ('def slope(x:\n\ncheck("1.1", slope)', "SyntaxError"),
         ("raise NameError('check')\n" + RIGHT, "NameError"),
     ],
@@ -57,13 +95,37 @@ def test_nothing_else_is(cell, says):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "waste", ["import time\ntime.sleep(60)\n", "while True: pass\n", "import os\nos.fork() or 1\n"]
-)
+@pytest.mark.parametrize("read", STOLEN, ids=["open", "toml", "cat", "run"])
+def test_the_solutions_are_out_of_reach(read):
+    cell = "import tinyprop as tp\n" + STEAL.format(read) + 'check("1.1", slope_of_x_tanh_x)'
+    wrong = judged(cell)
+    assert "may not read files of the course" in wrong or "may not start processes" in wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waste", ["import time\ntime.sleep(60)\n", "while True: pass\n"])
 def test_an_answer_that_takes_too_long_is_ended(waste):
-    if "fork" in waste:
-        waste += "while True: pass\n"
     assert "longer than 4 seconds" in judged(waste + RIGHT, seconds=4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="forks by the C library")
+def test_what_outlives_its_answer_does_not_keep_the_grader(tmp_path):
+    """A process that left the group, and has the pipe of the verdict."""
+    mark = tmp_path / "pid"
+    fork = f"""
+import ctypes, time
+libc = ctypes.CDLL(None)
+if libc.fork() == 0:
+    libc.setsid()
+    libc.open({os.fspath(mark).encode()!r}, 64, 384)
+    time.sleep(20)
+"""
+    began = time.monotonic()
+    wrong = judged(fork + RIGHT, seconds=4)
+    assert wrong is None or "longer than 4 seconds" in wrong
+    assert mark.exists()
+    assert time.monotonic() - began < 15
 
 
 def test_other_cells_only_define():
@@ -109,7 +171,7 @@ def test_a_folder_becomes_a_table(tmp_path):
     assert "not for others" in rows["cy", "1.1"]["why"]
     assert "cannot be read" in rows["dee", ""]["why"]
     assert "no exercise" in rows["eve", ""]["why"]
-    assert "ada        lesson 1: 1 of 4 right" in done.stdout
+    assert "ada        lesson 1: 1 of 5 right" in done.stdout
 
 
 @pytest.mark.parametrize("make", [None, "empty"])

@@ -60,7 +60,7 @@ def test_it_stays_flat(work, few, many, tmp_path, monkeypatch):
     """After a warm-up, ten times the work may take 20 MB more: less than 10 kB a step, 70 kB a
     model."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it only takes time
-    monkeypatch.setattr("tinyprop.report.plots.save", lambda figure, path: None)
+    monkeypatch.setattr("tinyprop.report.plots.save", lambda *_: None)
     work(few, *[tmp_path / "a"] if work is epochs else [])
     before = usage()
     work(many, *[tmp_path / "b"] if work is epochs else [])

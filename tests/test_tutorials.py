@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import BACKENDS, PLAIN
+from .helpers import FULL
 
 COURSE = Path(__file__).parent.parent / "tutorials"
 LESSONS = sorted(COURSE.glob("[0-9][0-9]*_*.py"))
@@ -22,19 +23,30 @@ TRAINED = ("03_initialization", "04_batchnorm", "10_contest")
 TEACHING = COURSE / "TEACHING.md"
 FOLDED = "hide-input"
 CLAIMS = {  # sentences that a lesson computes, at least
-    "02_network": 3,
+    "02_network": 5,
+    "03_initialization": 3,
     "04_batchnorm": 11,
     "06_normprop_layer": 6,
     "07_jacobian": 1,
     "08_depth": 1,
     "08b_no_free_lunch": 1,
-    "09_other_normalizers": 5,
+    "09_other_normalizers": 7,
     "10_contest": 5,
 }
 TERMS = {  # and the lesson that defines them
+    "chain rule": "01",
+    "central difference": "01",
+    "gradient": "01",
+    "topological order": "01",
+    "backpropagation": "01",
+    "hidden unit": "02",
+    "logit": "02",
+    "cross-entropy": "02",
     "mini-batch": "02",
     "epoch": "02",
     "effective rate": "02",
+    "pre-activation": "03",
+    "seed": "04",
     "standard error": "04",
     "internal covariate shift": "04",
     "channel": "04",
@@ -42,9 +54,11 @@ TERMS = {  # and the lesson that defines them
     "central limit theorem": "06",
     "Jacobian": "07",
     "singular value": "07",
+    "dynamical isometry": "07",
     "mean degree": "08b",
     "token": "09",
     "degrees of freedom": "10",
+    "ledger": "10",
 }
 ON_KERNELS = ("E1_convolution", "E3_gpu", "E4_data_parallel")  # overrides change what these count
 
@@ -179,6 +193,19 @@ def test_a_figure_comes_early_and_its_code_is_folded(lesson):
 
 
 @pytest.mark.parametrize("lesson", LESSONS + ELECTIVES, ids=name)
+def test_a_cell_that_takes_long_says_so_and_has_a_short_form(lesson):
+    """Its own, or that of a cell above."""
+    has_short_form = False
+    for header, text in source_cells(lesson):
+        has_short_form = has_short_form or "# short: " in text
+        assert "# short: " not in text or "takes-" in header, text
+        assert "takes-" not in header or has_short_form, text
+    says = [re.findall(r"takes-\d+s", header) for header, _ in source_cells(lesson)]
+    tags = [cell["metadata"].get("tags", []) for cell in cells(lesson)]
+    assert says == [[tag for tag in each if tag.startswith("takes-")] for each in tags]
+
+
+@pytest.mark.parametrize("lesson", LESSONS + ELECTIVES, ids=name)
 def test_every_figure_has_a_description(lesson):
     for cell in cells(lesson):
         shown = [o for o in cell.get("outputs", []) if o["output_type"] == "display_data"]
@@ -240,6 +267,20 @@ def test_a_lesson_prints_what_its_notebook_shows(lesson, tmp_path):
         assert abs(x - y) <= allowed, f"{a} printed, {b} shown: make tutorials"
     figures = [output for output in outputs(lesson) if output["output_type"] == "display_data"]
     assert len(list(tmp_path.glob("runs/tutorials/*"))) == len(figures)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL, reason="make full runs short forms")
+@pytest.mark.parametrize("lesson", LESSONS + ELECTIVES, ids=name)
+def test_short_forms_run(lesson, tmp_path):
+    """As the page's button makes them: see SHORT in docs/live/live.js."""
+    text = lesson.read_text()
+    short = re.sub(r"(?m)^(\s*\w+ = )(.+?)(\s+# short: )(.+)$", r"\1\4\3\4", text)
+    if short == text:
+        pytest.skip("it has none")
+    script = tmp_path / lesson.name
+    script.write_text(short)
+    assert run(script, tmp_path)
 
 
 @pytest.mark.slow

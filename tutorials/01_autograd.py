@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 import tinyprop as tp
-from lesson import BLACK, BLUE, RED, check, hint, panels, predict, reveal, show
+from lesson import BLACK, BLUE, RED, check, hint, keep, panels, predict, reveal, show
 
 # %%
 w, x, b, y = (tp.tensor(v, requires_grad=True) for v in (-1.5, 2.0, 0.5, 1.0))
@@ -53,8 +53,8 @@ show(
 # flips its sign for the second term, and a product multiplies it by *the other factor*.
 #
 # Is it true? There is a test that needs no calculus: move $w$ a little to both sides and see how
-# $L$ changes. This is called a *central difference*, and every gradient in this project is tested
-# against it.
+# $L$ changes. This is called a *central difference*, and every derivative in this project is
+# tested against it.
 
 
 # %%
@@ -71,7 +71,7 @@ print(
 # %% [markdown]
 # ## A program that remembers
 #
-# To go backwards, a program has to remember how it came forwards. So we make our own kind of
+# To go backwards, a program has to remember its way forwards. So we make our own kind of
 # number, `Value`. It holds its value, the values that it was computed from (its inputs), and for
 # each input the derivative of this one step, which we call the *local slope*. Python calls
 # `__add__` for `+`, `__sub__` for `-` and `__mul__` for `*`.
@@ -118,10 +118,11 @@ print(
 #
 # ## Backwards
 #
-# Now go from the result to the inputs, and hand on `grad * slope` at every step. Two things must be
-# right: contributions are added, and a value hands on its gradient only after *all* contributions
-# to it have arrived. The second is a matter of order: we list the values so that inputs come before
-# what is computed from them (a *topological order*), and walk through that list from its end.
+# The derivative of the result with respect to a value is called the *gradient* of that value. Now go
+# from the result to the inputs, and hand on `grad * slope` at every step. Two things must be right:
+# contributions are added, and a value hands on its gradient only after *all* contributions to it have
+# arrived. The second is a matter of order: we list the values so that inputs come before what is
+# computed from them (a *topological order*), and walk through that list from its end.
 
 
 # %%
@@ -151,7 +152,7 @@ for name, value in zip("wxby", start, strict=True):
 # functions differentiate any program built from `Value`s, and one walk gives the derivative with
 # respect to every input, be it four or a billion.
 #
-# What if `+=` were only `=`? Then of two ways only the last one would count.
+# What if `+=` were only `=`? Then only the last of two contributions would count.
 
 # %%
 QUESTION = "dL/de with = in place of +="
@@ -197,14 +198,14 @@ for place in places:
 differences = (np.tanh(places + h) ** 2 - np.tanh(places - h) ** 2) / (2 * h)
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.9)
-axes.plot(places, values, color=BLUE, label=r"$\tanh^2 x$")
-axes.plot(places, slopes, color=RED, label="its slope, by our program")
-axes.plot(
-    places[::3], differences[::3], "o", color=BLACK, markersize=3.5, label="by central differences"
-)
+figure, (axes,) = panels(1, 5.4, 2.9)
+axes.plot(places, values, color=BLUE)
+axes.plot(places, slopes, color=RED)
+axes.plot(places[::3], differences[::3], "o", color=BLACK, markersize=3.5)
+axes.text(-1.1, 0.75, r"$\tanh^2 x$", color=BLUE)
+axes.text(0.15, -0.45, "its slope, by our program", color=RED)
+axes.text(0.15, -0.65, "dots: by central differences", color=BLACK)
 axes.set(title="A slope from local slopes", xlabel="x")
-axes.legend()
 show(
     figure,
     f"tanh(x) squared for x from -3 to 3, a valley that reaches 0 at 0, and its slope, which runs from "
@@ -273,7 +274,7 @@ print(
 #
 # A `tp.Tensor` is our `Value`, for whole arrays instead of single numbers (lesson 2). A step of the
 # graph is a `tp.Op`, which has a `forward` and a `backward` side by side. Its backward computes
-# with *tensors*, so a gradient has a graph of its own, and a gradient, too:
+# with *tensors*, so a gradient has a graph of its own and can be differentiated again:
 
 # %%
 x = tp.tensor(0.5, requires_grad=True)
@@ -341,6 +342,41 @@ class Softsign(tp.Op):
 
 
 check("1.4", Softsign)
+
+# %% [markdown]
+# **1.5 Project, part 1: your own engine.** In lesson 2 you can train a network with an engine of your
+# own, and in lesson 6 build the paper's layer on it. Here you write it. `Array` is `Value` for NumPy
+# arrays: it computes element by element, with arrays of the same shape. The rule of a matrix product
+# (lesson 2) has no local slope that one could multiply by, so a step remembers a function instead:
+# `pull` takes the gradient of the result, and returns the gradients of the inputs.
+#
+# `result.backward()` starts with a gradient of ones, and leaves the gradient of every `Array` that
+# led to the result in its `.grad`. A second call begins again: it gives the same gradients. It must
+# work for 5,000 steps in a row (1.3).
+
+
+# %%
+class Array:
+    def __init__(self, value, inputs=(), pull=None):
+        self.value = np.array(value, dtype=float)
+        self.inputs, self.pull = inputs, pull
+        self.grad = np.zeros_like(self.value)
+
+    def __add__(self, other):
+        # type(self) and not Array: lesson 2 makes a subclass
+        return type(self)(self.value + other.value, (self, other), lambda g: (g, g))
+
+    def __sub__(self, other): ...  # your code
+
+    def __mul__(self, other): ...  # your code
+
+    def tanh(self): ...  # your code
+
+    def backward(self): ...  # your code
+
+
+check("1.5", Array)
+# keep(1, Array)  # once it is right: lesson 2 takes your class from the file that this writes
 
 # %% [markdown]
 # Solutions, with derivations: [solutions/01_autograd.ipynb](solutions/01_autograd.ipynb).

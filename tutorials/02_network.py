@@ -7,15 +7,29 @@
 #
 # The task: tell three spirals apart. Each point has two coordinates and a class, 0, 1 or 2. No
 # straight line separates them; a network with one hidden layer does. Here are the points, and what
-# the network of this lesson will have learnt. (The folded cell trains it with tinyprop. You will
-# write every line of that yourself by the end of the lesson.)
+# the network of this lesson will have learnt. (The folded cell trains it with tinyprop. By the
+# end of the lesson you will have written every line of that yourself.)
 
 # %% tags=["hide-input"]
 import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GRAY, GREEN, RED, check, claim, hint, panels, predict, reveal, show
+from lesson import (
+    BLUE,
+    GRAY,
+    GREEN,
+    RED,
+    check,
+    claim,
+    engine,
+    hint,
+    keep,
+    panels,
+    predict,
+    reveal,
+    show,
+)
 
 # %%
 CLASSES, POINTS, HIDDEN = 3, 100, 32
@@ -83,8 +97,8 @@ print(f"wrong: {wrong} of {len(points)} points")
 # %% [markdown]
 # The network computes, for a point $x$ (a row of 2 numbers),
 # $$ h = \tanh(x W_1 + b_1), \qquad z = h W_2 + b_2. $$
-# $h$ are the 32 *hidden units*, and $z$ are 3 numbers, the *logits*: the larger $z_k$, the more the
-# network believes in class $k$. With all 300 points as the rows of a matrix $X$, one product $X
+# $h$ holds the 32 *hidden units*, and $z$ the 3 *logits*: the larger $z_k$, the more the network
+# believes in class $k$. With all 300 points as the rows of a matrix $X$, one product $X
 # W_1$ computes them all.
 #
 # ## The rule of a matrix product
@@ -115,7 +129,7 @@ print(f"wrong: {wrong} of {len(points)} points")
 # a program, subtract the largest logit first: $e^{1000}$ overflows, and a shift of all logits
 # changes no $p_k$.
 #
-# Now we have all rules. Forwards and backwards, with NumPy alone:
+# These are all the rules we need. Forwards and backwards, with NumPy alone:
 
 
 # %%
@@ -158,8 +172,18 @@ for name, ours, theirs in zip(("w1", "b1", "w2", "b2"), gradients, leaves, stric
 # %% [markdown]
 # The loss at the start is *above* $\ln 3$. Random logits prefer one class, mostly the wrong one of
 # three, and a wrong preference costs more than a right one saves: $-\ln p$ is steep where $p$ is
-# small.
-#
+# small. If that is the reason, smaller logits must cost less. Multiply $W_2$, and with it all logits,
+# by several numbers:
+
+# %%
+w1, b1, w2, b2 = start
+scaled = {f: loss_and_gradients(w1, b1, f * w2, b2, points, labels)[0] for f in (0, 0.5, 1, 2)}
+for factor, value in scaled.items():
+    print(f"logits times {factor:3}: loss {value:.2f}")
+claim("the larger the logits, the larger the loss", sorted(scaled.values()) == [*scaled.values()])
+claim("without logits, it is ln 3", abs(scaled[0] - np.log(3)) < 1e-12)
+
+# %% [markdown]
 # ## SGD and momentum
 #
 # With the gradient $g$ of a parameter $w$, the simplest step is $w \leftarrow w - \eta g$, where
@@ -178,8 +202,8 @@ for name, ours, theirs in zip(("w1", "b1", "w2", "b2"), gradients, leaves, stric
 #   \mu^2 g + \dots = g/(1 - \mu)$. So the *effective rate* is $\eta/(1 - \mu)$, ten times $\eta$
 #   for $\mu = 0.9$. A fair comparison gives plain descent that rate, too.
 # - *Damping.* Across the valley, where plain descent with such a rate would overshoot and explode,
-#   gradients of alternating sign cancel in the velocity. Momentum does not prevent overshooting; it
-#   survives it.
+#   gradients of alternating sign cancel in the velocity. Momentum does not prevent overshooting, but
+#   it stays stable.
 #
 # Here plain descent has its best rate, $2/(1 + 30)$, and then the effective rate of momentum; and
 # momentum has its best setting for this valley. Count how often $b$ changes its sign.
@@ -289,12 +313,12 @@ claim(
 )
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.8)
+figure, (axes,) = panels(1, 5.4, 2.8)
 for losses, colour in zip(curves.values(), (GRAY, RED, BLUE), strict=True):
     axes.semilogy(losses, color=colour, linewidth=1.4)
 axes.text(60, 0.05, "plain, rate 0.3", color=GRAY, ha="right")
-axes.text(21, 0.35, "plain, rate 3", color=RED)
-axes.text(10, 0.03, "momentum 0.9,\nrate 0.3", color=BLUE)
+axes.text(6, 0.6, "plain, rate 3", color=RED)
+axes.text(9, 0.017, "momentum 0.9,\nrate 0.3", color=BLUE)
 axes.axhline(np.log(3), color=GRAY, linestyle=":", linewidth=1)
 axes.text(60, 1.2, "knows nothing", color=GRAY, ha="right", fontsize=9)
 axes.set(title="Mean loss of all points", xlabel="epoch")
@@ -307,8 +331,8 @@ show(
 )
 
 # %% [markdown]
-# Here momentum gives a larger effective rate and nothing else: plain SGD with ten times the rate
-# ends in the same place. No direction of this small problem is so steep that a rate of 3 explodes.
+# Here momentum gives a larger effective rate, and no more than that: plain SGD with ten times the
+# rate ends in the same place. No direction of this small problem is so steep that a rate of 3 explodes.
 # Before you credit momentum (or any other method) with something, give its rival a rate that suits
 # it.
 
@@ -390,6 +414,41 @@ def scale_gradients(x, s, g):
 
 
 check("2.4", scale_gradients)
+
+# %% [markdown]
+# **2.5 Project, part 2: your engine learns matrices.** `engine(1)` is the class that you kept in
+# exercise 1.5; without one, it is a given class that does the same. Teach it three rules: the matrix
+# product `a @ b`; `a + row`, which adds a row of shape $(k,)$ to every row of $a$; and
+# `z.cross_entropy(labels)`, the mean loss of logits $z$, which must survive logits of 1,000.
+
+
+# %%
+class Array(engine(1)):
+    def __matmul__(self, other): ...  # your code
+
+    def __add__(self, other):
+        # your code: what if other is a row?
+        return type(self)(self.value + other.value, (self, other), lambda g: (g, g))
+
+    def cross_entropy(self, labels): ...  # your code
+
+
+check("2.5", Array)
+# keep(2, Array)  # once it is right
+
+# %% [markdown]
+# **2.6** Train the network of this lesson with your engine, by plain gradient descent on all points.
+# `start` is the list of the arrays $W_1$, $b_1$, $W_2$ and $b_2$. Return the losses, one before each
+# step, and the list of the four arrays after the last step. Leave `start` as it is.
+
+
+# %%
+def train(x, labels, start, rate, steps): ...  # your code
+
+
+check("2.6", (Array, train))
+# losses, weights = train(points, labels, start, 1.0, 500)  # once it is right
+# print(f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} steps")
 
 # %% [markdown]
 # Solutions, with derivations: [solutions/02_network.ipynb](solutions/02_network.ipynb).

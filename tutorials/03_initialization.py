@@ -18,7 +18,7 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLUE, GRAY, GREEN, RED, SKY, check, hint, panels, predict, reveal, show
+from lesson import BLUE, GRAY, GREEN, RED, SKY, check, claim, hint, panels, predict, reveal, show
 
 # %%
 WIDTH, DEPTH, SAMPLES = 100, 30, 50
@@ -45,7 +45,7 @@ layers = np.arange(1, DEPTH + 1)
 # %% tags=["hide-input"]
 figure, (left, right) = panels(2, 8.6, 3.2)
 found = {}
-for scale, colour, low in ((1.0, RED, 8e-5), (1.8, SKY, 0.04), (2.0, BLUE, 4), (3.0, GREEN, 700)):
+for scale, colour, low in ((1.0, RED, 1e-5), (1.8, SKY, 0.04), (2.0, BLUE, 4), (3.0, GREEN, 700)):
     found[scale] = sizes_by_layer(scale)
     for axes, line in zip((left, right), found[scale], strict=True):
         axes.semilogy(layers, line, color=colour)
@@ -67,8 +67,9 @@ show(
 # %% [markdown]
 # ## Forwards
 #
-# A unit has $n$ inputs $x_1, \dots, x_n$ and computes $u = \sum_i w_i x_i$. Draw the weights
-# independently, with mean 0 and variance $v$. What is the mean of $u^2$? In $u^2 = \sum_{i,j} w_i
+# A unit has $n$ inputs $x_1, \dots, x_n$ and computes $u = \sum_i w_i x_i$, its *pre-activation*;
+# what it hands on is $\mathrm{relu}(u)$. Draw the weights independently, with mean 0 and variance
+# $v$. What is $E[u^2]$, the mean of $u^2$ over all such draws? In $u^2 = \sum_{i,j} w_i
 # w_j x_i x_j$, all terms with $i \ne j$ average to 0, since $E[w_i w_j] = 0$. The others have
 # $E[w_i^2] = v$:
 # $$ E[u^2] = v \sum_i x_i^2 = n v \cdot \overline{x^2}, $$
@@ -106,7 +107,7 @@ print(f"by the formula, the root of 2^-29: {math.sqrt(0.5**29):.2e}")
 # They draw from a *uniform* distribution on $[-r, r]$. Its variance is $r^2/3$, which gives $r =
 # \sqrt{6/(n + m)}$.
 #
-# ## Does tanh stay?
+# ## Does tanh keep the signal?
 #
 # Near 0, $\tanh u \approx u$, so Glorot's rule should keep the signal of a $\tanh$ network. It does
 # not quite: $\tanh$ is always a little smaller than $u$. With Gaussian weights, $u = \sum_i w_i x_i$
@@ -124,12 +125,12 @@ for _ in layers:
     q = m.mean**2 + m.std**2
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.8)
+figure, (axes,) = panels(1, 5.4, 2.8)
 found = sizes_by_layer(1.0, activation=F.tanh)[0]
-axes.plot(layers, found, "o", color=BLUE, markersize=4, label="a network of 100 units")
-axes.plot(layers, curve, color=BLUE, linewidth=1, label="infinitely wide")
+axes.plot(layers, found, "o", color=BLUE, markersize=4)
+axes.plot(layers, curve, color=BLUE, linewidth=1)
+axes.text(8, 0.5, "dots: a network of 100 units\nline: infinitely wide", color=BLUE)
 axes.set(title=r"tanh, Glorot's weights: signal", xlabel="layer", ylim=(0, 1.1))
-axes.legend()
 show(
     figure,
     f"Root mean square of the signal of a tanh network against the layer: it falls from {curve[0]:.2f} to "
@@ -163,24 +164,17 @@ def last_mean_square(width, networks, random):
 
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.8)
-for width, networks, colour in ((100, 100, BLUE), (20, 2000, RED)):
+figure, (axes,) = panels(1, 5.4, 2.8)
+for width, networks, colour, place in ((100, 100, BLUE, (0.3, 0.8)), (20, 2000, RED, (-2.6, 0.45))):
     found = last_mean_square(width, networks, np.random.default_rng(0))
     shown = np.log10(np.maximum(found, 1e-3))
-    axes.hist(
-        shown,
-        bins=np.linspace(-3, 1.5, 28),
-        density=True,
-        color=colour,
-        alpha=0.5,
-        label=f"width {width}",
-    )
+    axes.hist(shown, bins=np.linspace(-3, 1.5, 28), density=True, color=colour, alpha=0.5)
+    axes.text(*place, f"width {width}", color=colour)
     spread = (1 + 5 / width) ** FEW
     print(f"width {width:3}: mean {found.mean():.2f}, median {np.median(found):.2f};", end=" ")
     print(f"mean of the square {np.mean(found**2):.1f}, by the formula {spread:.1f}")
 axes.axvline(0, color=GRAY, linestyle=":")
 axes.set(title=f"Mean square in layer {FEW}, He's weights", xlabel="power of ten", yticks=[])
-axes.legend()
 show(
     figure,
     f"Histograms of the mean square in layer {FEW} of many networks, on a logarithmic scale. Those of "
@@ -206,14 +200,14 @@ points = 1.7 * np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=-1).r
 labels = np.repeat(np.arange(3), 60)
 
 
-def losses_with(scale, seed, hidden=20, width=32, steps=150):
+def losses_with(scale, seed, hidden=20, width=32, steps=150, rate=0.03):
     random = np.random.default_rng(seed)
     sizes = [2] + [width] * hidden + [3]
     layers = [
         tp.tensor(weights(random, m, n, scale / n), requires_grad=True) for n, m in pairwise(sizes)
     ]
     biases = [tp.zeros(m, requires_grad=True, dtype="float64") for m in sizes[1:]]
-    optimizer, losses = tp.optim.SGD([*layers, *biases], lr=0.03, momentum=0.0), []
+    optimizer, losses = tp.optim.SGD([*layers, *biases], lr=rate, momentum=0.0), []
     for _ in range(steps):
         h = tp.tensor(points)
         for w, b in zip(layers[:-1], biases[:-1], strict=True):
@@ -228,50 +222,75 @@ def losses_with(scale, seed, hidden=20, width=32, steps=150):
     return losses
 
 
-# %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.8)
-ends = []
-for scale, colour in ((1.0, RED), (2.0, BLUE), (3.0, GREEN)):
+# %% tags=["takes-12s"]
+RUNS = 4  # short: 1
+trained, ends = {}, []
+for scale in (1.0, 2.0, 3.0):
     with np.errstate(all="ignore"):
-        runs = [losses_with(scale, seed) for seed in range(1, 5)]
-    for i, losses in enumerate(runs):
-        axes.plot(
-            losses,
-            color=colour,
-            alpha=0.7,
-            linewidth=1.2,
-            label=None if i else f"variance ${scale:g}/n$",
-        )
-    first = np.mean([losses[0] for losses in runs])
-    learnt, lost = (
-        sum(min(losses) < 0.8 for losses in runs),
-        sum(not math.isfinite(losses[-1]) for losses in runs),
-    )
+        trained[scale] = [losses_with(scale, seed) for seed in range(1, RUNS + 1)]
+    first = np.mean([losses[0] for losses in trained[scale]])
+    learnt = sum(min(losses) < 0.8 for losses in trained[scale])
+    lost = sum(not math.isfinite(losses[-1]) for losses in trained[scale])
     print(
-        (
-            f"variance {scale:g}/n: mean loss {first:.3g} at first; of {len(runs)} runs, {learnt} "
-            "get below 0.8,"
-        ),
-        end=" ",
+        f"variance {scale:g}/n: mean loss {first:.3g} at first; of {RUNS} runs, {learnt} "
+        f"get below 0.8, {lost} overflow"
     )
-    print(f"{lost} overflow")
-    ends.append(f"Variance {scale:g}/n: {learnt} of {len(runs)} get below 0.8, {lost} overflow.")
+    ends.append(f"Variance {scale:g}/n: {learnt} of {RUNS} get below 0.8, {lost} overflow.")
+
+# %% tags=["hide-input"]
+figure, (axes,) = panels(1, 5.4, 2.8)
+for runs, colour in zip(trained.values(), (RED, BLUE, GREEN), strict=True):
+    for losses in runs:
+        axes.plot(losses, color=colour, alpha=0.7, linewidth=1.2)
 axes.axhline(math.log(3), color=GRAY, linestyle=":")
-axes.set(title="Training loss of 20 hidden layers", xlabel="step", ylim=(0, 3))
-axes.legend(loc="upper right")
+axes.text(151, 1.15, "$1/n$", color=RED)
+axes.text(151, 0.4, "$2/n$", color=BLUE)
+axes.text(3, 2.7, "$3/n$: off the scale", color=GREEN)
+axes.set(
+    title="Training loss of 20 hidden layers; weights of variance ...", xlabel="step", ylim=(0, 3)
+)
 show(
     figure,
-    "Training loss over 150 steps for three sizes of weights, four runs each; a line marks ln 3 = 1.10. "
-    + " ".join(ends),
+    "Training loss over 150 steps for three sizes of weights, each with several random starts; a line "
+    "marks ln 3 = 1.10. " + " ".join(ends),
 )
 
 # %% [markdown]
-# With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing: signals and
-# gradients are too faint to learn from. With $3/n$ the first loss is far above that, the first
-# gradient as large, and the first steps throw the weights so far that the numbers overflow; a
-# smaller learning rate would help. With He's $2/n$ it learns, by fits and starts. (With fewer
-# layers, the choice matters less.) And nothing holds the sizes where they started: during training,
-# every weight moves. Holding them is what the *normalisers* of the next lessons are for.
+# With variance $1/n$ the network stays near $\ln 3 = 1.10$, where it knows nothing. With $3/n$ the
+# first loss is far above that, the first gradient is as large, and the first steps throw the weights
+# so far that the numbers overflow. With He's $2/n$ it learns, by fits and starts.
+#
+# Is that the size of the weights, or only a learning rate that does not suit it? And is it the depth?
+# Change one of them at a time. (This trains 24 networks, twice as many as above; with the short form
+# above, six.)
+
+
+# %% tags=["takes-20s"]
+def successes(scale, **changes):
+    """The fraction of runs that get below a loss of 0.8."""
+    with np.errstate(all="ignore"):
+        runs = [losses_with(scale, seed, **changes) for seed in range(1, RUNS + 1)]
+    return np.mean([min(losses) < 0.8 for losses in runs])
+
+
+small_steps = successes(3.0, rate=0.003)
+claim(f"with 3/n, a tenth of the rate helps: {small_steps:.0%} of runs learn", small_steps > 0.7)
+large_steps = max(successes(1.0, rate=rate) for rate in (0.3, 3.0))
+claim(
+    "with 1/n, ten or a hundred times the rate does not: at most half of the runs learn",
+    large_steps <= 0.5,
+)
+shallow = [successes(scale, hidden=4) for scale in (1.0, 2.0, 3.0)]
+claim(
+    "with 4 hidden layers in place of 20, all sizes learn: "
+    + ", ".join(f"{fraction:.0%}" for fraction in shallow),
+    min(shallow) > 0.7,
+)
+
+# %% [markdown]
+# Too large a start can be made up for by small steps; too faint a signal cannot be made up for by
+# large ones. And nothing holds the sizes where they started: during training, every weight moves.
+# Holding them is what the *normalisers* of the next lessons are for.
 #
 # ## Exercises
 #
@@ -327,8 +346,8 @@ check("3.4", gain)
 #
 # ## Read next
 #
-# - [`tinyprop/nn/init.py`](../tinyprop/nn/init.py): these and orthogonal, data-dependent and
-#   Fixup's starts.
+# - [`tinyprop/nn/init.py`](../tinyprop/nn/init.py): these, and orthogonal,
+#   data-dependent and Fixup initialisation.
 # - Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*,
 #   AISTATS 2010. He, Zhang, Ren and Sun, *Delving deep into rectifiers*, ICCV 2015. `tinyprop
 #   verify N09 N10 N11 --explain`.

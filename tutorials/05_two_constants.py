@@ -81,19 +81,20 @@ for n, e in zip(sizes, estimates, strict=True):
 reveal(QUESTION, estimates[2].mean_error)
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.9)
+figure, (axes,) = panels(1, 5.4, 2.9)
 axes.axhline(0, color=BLACK, linewidth=1)
 for shift, name, colour in ((0.93, "mean", BLUE), (1.07, "std", RED)):
     off = [getattr(e, name) - getattr(exact, name) for e in estimates]
     bars = [2.576 * getattr(e, f"{name}_error") for e in estimates]
     axes.errorbar(np.array(sizes) * shift, off, bars, fmt="o", color=colour, capsize=3)
-axes.text(78, -0.1, "$c_2$", color=BLUE, ha="right")
+axes.text(84, 0.1, "$c_2$", color=BLUE, ha="right")
 axes.text(127, 0.1, "$c_1$", color=RED)
 axes.set(
     title="Estimate minus exact value; bars: 99 %",
     xlabel="samples",
     xscale="log",
-    ylim=(-0.16, 0.16),
+    xlim=(50, 2e6),
+    ylim=(-0.18, 0.18),
 )
 show(
     figure,
@@ -105,8 +106,8 @@ show(
 
 # %% [markdown]
 # With 10,000 samples, two digits are right. The formula costs nothing and has them all. Where there
-# is no formula, an integral does it: a smooth function needs no million samples, only some hundred
-# well chosen points (elective E2).
+# is no formula, numerical integration does it: for a smooth function, about a hundred well-chosen
+# points do what a million samples cannot (elective E2).
 #
 # ## A famous table
 #
@@ -143,7 +144,7 @@ print(
 print(f"one draw scatters by {scatter:.3%}; the table is off by {TABLE * c1 - 1:+.3%}")
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.9)
+figure, (axes,) = panels(1, 5.4, 2.9)
 axes.hist(100 * errors, bins=24, color=BLUE, alpha=0.75)
 axes.axvline(0, color=BLACK, linewidth=1)
 axes.axvline(100 * bias, color=GRAY, linestyle=":")
@@ -152,7 +153,7 @@ top = axes.get_ylim()[1]
 axes.set(
     title=f"The recipe with {SEEDS} seeds: error of $1/c_1$, %", ylim=(0, 1.2 * top), yticks=[]
 )
-axes.text(100 * (TABLE * c1 - 1) + 0.01, 1.1 * top, "the table", color=RED)
+axes.text(100 * (TABLE * c1 - 1) + 0.01, 1.1 * top, "table", color=RED)
 axes.text(100 * bias + 0.01, 1.1 * top, "255/256", color=GRAY)
 axes.text(-0.01, 1.1 * top, "exact", color=BLACK, ha="right")
 show(
@@ -202,7 +203,7 @@ def samples_needed(error): ...  # your code
 check("5.2", samples_needed)
 
 # %% [markdown]
-# **5.3** The mean and the variance of a *shifted* ReLU: for $X$ with mean $\mu$ and standard
+# **5.3** The mean of a *shifted* ReLU: for $X$ with mean $\mu$ and standard
 # deviation 1, what is $E \max(0, X)$? You may use $\varphi$, and $\Phi(t) = \int_{-\infty}^t
 # \varphi$, which is `0.5 * math.erfc(-t / math.sqrt(2))`.
 

@@ -2,7 +2,7 @@
 # # 6. NormProp from equation to layer
 #
 # **Goal.** Write the paper's layer in a dozen lines, test every property it promises, understand
-# why it may count on a bell curve in layer 2, and know when it may not.
+# why it may assume a bell curve in layer 2, and know when it may not.
 #
 # The equation (section 4.3 of the paper), for one unit with the weights $w$ (a row of numbers of
 # length $|w| = \sqrt{\sum_i w_i^2}$), the scale $\gamma$ and the shift $\beta$, and for an
@@ -20,7 +20,21 @@ import numpy as np
 
 import tinyprop as tp
 import tinyprop.functional as F
-from lesson import BLACK, BLUE, GRAY, GREEN, RED, check, claim, hint, panels, predict, reveal, show
+from lesson import (
+    BLACK,
+    BLUE,
+    GRAY,
+    GREEN,
+    RED,
+    check,
+    claim,
+    engine,
+    hint,
+    panels,
+    predict,
+    reveal,
+    show,
+)
 
 
 # %%
@@ -85,7 +99,7 @@ print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol
 #   layer. This is the bell curve of lesson 3, and that of the recursion in lesson 8.
 # - *Over inputs, for fixed weights.* Draw one network, and let the inputs vary. This is what $c_1$
 #   and $c_2$ need: a unit's mean and variance over the data. In layer 1 it is Gaussian if the data
-#   are. In layer 2 it is only nearly so, and why, we see now.
+#   are. In layer 2 it is only nearly so; the next section says why.
 #
 # ## Why layer 2 is nearly Gaussian
 #
@@ -106,8 +120,9 @@ print("equals tp.nn.NormPropLinear:", np.allclose(theirs(x).data, out.data, atol
 # where $c$ is the covariance of $o_i^2$ and $o_j^2$. Independent units have $c = 0$, and $3k/(n +
 # 2)$ follows. But the units of a layer are *not* independent: they share the input $x$. If $x$ is
 # long, all of them get large pre-activations. The mean square $q = |x|^2/n$ of the input has the
-# variance $2/n$, and $E[o^2]$ grows with $q$ with slope 1 at $q = 1$ (exercise 8.1 has the formula),
-# so $c \approx 2/n$. To first order this adds 2 to $k$:
+# variance $2/n$. For pre-activations of variance $q$, $E[\mathrm{relu}(u)] = c_2 \sqrt q$ and
+# $E[\mathrm{relu}(u)^2] = q/2$, so $E[o^2] = (q/2 - 2 c_2^2 \sqrt q + c_2^2)/c_1^2$. Its slope at $q =
+# 1$ is $(\frac12 - c_2^2)/c_1^2 = 1$. So $c \approx 2/n$, and to first order this adds 2 to $k$:
 # $$ \text{excess kurtosis of all } u \text{ in layer 2} \approx \frac{3(k + 2)}{n + 2}. $$
 # ReLU has $k = 2.41$ (from exercise 5.2, minus 3), so the shared input nearly doubles it. Either way
 # the error falls as one over the width. Predict it for 30 inputs, then see: real layers, both with
@@ -250,7 +265,7 @@ claim(
 )
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.0)
+figure, (axes,) = panels(1, 5.4, 3.0)
 place = {"gamma = 1": (16, 30), "gamma = 1/1.21": (16, 1.1), "exact mode": (16, -0.85)}
 for (name, values), colour in zip(deep.items(), (BLUE, RED, GREEN), strict=True):
     mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(NETWORKS)
@@ -283,9 +298,9 @@ show(
 # ## The gradient, checked
 #
 # The length $|w|$ is part of the function, so the gradient passes through it. We wrote no gradient:
-# the engine has it. `tp.check_gradients` compares it with central differences in float64, and the
-# gradient of the gradient as well. (At a kink of ReLU, a central difference is meaningless; these
-# inputs keep away from it.)
+# the engine derives it. `tp.check_gradients` compares it with central differences in float64, and the
+# gradient of the gradient as well. (At ReLU's kink, where its slope jumps, a central difference is
+# meaningless; these inputs keep away from it.)
 
 # %%
 small = NormProp(4, 3)
@@ -338,7 +353,8 @@ print(f"cosine of weights and gradients below 1e-4: {abs(cosine).max() < 1e-4}")
 
 # %%
 def angles(decay, steps=300, rate=3.0):
-    """The angle that rows turn in each step, in degrees, and their length in the end."""
+    """The angle that rows turn in a step, in degrees (a mean of the last 100 steps), and their length
+    in the end."""
     layer, found = NormProp(20, 10), []
     inputs = tp.tensor(np.random.default_rng(2).standard_normal((200, 20), np.float32))
     for _ in range(steps):
@@ -349,14 +365,12 @@ def angles(decay, steps=300, rate=3.0):
         layer.weight.data = new.astype(np.float32)
         cosine = (old * new).sum(axis=1) / np.linalg.norm(old, axis=1) / np.linalg.norm(new, axis=1)
         found.append(np.degrees(np.arccos(np.minimum(cosine, 1))).mean())
-    return found, np.linalg.norm(new, axis=1).mean()
+    return np.mean(found[-100:]), np.linalg.norm(new, axis=1).mean()
 
 
 turning = {decay: angles(decay) for decay in (0.0, 0.001, 0.003)}
-for decay, (found, length) in turning.items():
-    print(
-        f"decay {decay:g}: a row turns by {found[-1]:.2f} degrees a step; its length is {length:.2f}"
-    )
+for decay, (angle, length) in turning.items():
+    print(f"decay {decay:g}: a row turns by {angle:.1f} degrees a step; its length is {length:.2f}")
 small = NormProp(20, 10)
 shrunk = NormProp(20, 10)
 shrunk.weight.data = shrunk.weight.data * np.float32(0.5)
@@ -367,11 +381,11 @@ claim(
 )
 claim(
     "the more decay, the further a step turns a row",
-    turning[0.0][0][-1] < turning[0.001][0][-1] < turning[0.003][0][-1],
+    turning[0.0][0] < turning[0.001][0] < turning[0.003][0],
 )
 
 # %% [markdown]
-# ## Where the small print is
+# ## The small print
 #
 # "If the inputs are uncorrelated" was an assumption. The pixels of an image are correlated:
 # neighbours are alike. Then the variance of $w \cdot x/|w|$ depends on what $w$ looks for. Take
@@ -395,7 +409,7 @@ found = {
 }
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 2.8)
+figure, (axes,) = panels(1, 5.4, 2.8)
 axes.hist(found["random"] ** 2, bins=np.geomspace(0.03, 60, 40), color=BLUE, alpha=0.75)
 axes.set(title=r"Variance of $w \cdot x / |w|$ over image patches", xscale="log", yticks=[])
 top = 1.15 * axes.get_ylim()[1]
@@ -470,6 +484,37 @@ def width_for(epsilon): ...  # your code: the smallest whole number
 
 
 check("6.4", width_for)
+
+# %% [markdown]
+# **6.5 Project, part 3: NormProp on your engine.** `engine(2)` is the class that you kept in exercise
+# 2.5, or a given one. Write the layer for ReLU with it: $x$ is (samples, inputs), $w$ is (units,
+# inputs), $\gamma$ and $\beta$ are (units,), and all of them, and the result, are `Array`s. You may
+# teach your class more rules (ReLU, a division, the lengths of rows), or write the layer as a single
+# step with a `pull` of its own. Do not forget that $|w|$ depends on $w$.
+
+
+# %%
+class Array(engine(2)): ...  # your code: more rules, if you like
+
+
+def normprop_of_arrays(x, w, gamma, beta): ...  # your code: return an Array
+
+
+check("6.5", (Array, normprop_of_arrays))
+
+# %% [markdown]
+# **6.6** Measure your layer, with $\gamma = 1$ and $\beta = 0$. Given the arrays $x$, $w$ and $g$, a
+# gradient of the outputs, return three numbers: the mean and the standard deviation of all outputs
+# together, and the *gain* of the gradient: the root mean square of the gradient with respect to $x$,
+# over that of $g$. The check compares them with tinyprop's layer. Lesson 7 explains the gain.
+
+
+# %%
+def measure(x, w, g):
+    return ..., ..., ...
+
+
+check("6.6", measure)
 
 # %% [markdown]
 # Solutions, with derivations:

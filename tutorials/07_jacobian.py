@@ -91,7 +91,7 @@ reveal(QUESTION, (abs(values / factor - 1) < 0.05).mean())
 # Set one row $a$ apart from the others, $A'$. By the formula for the inverse of a matrix in blocks,
 # its diagonal entry is
 # $$ m = \frac{1}{a a^T - z - a B a^T}, \qquad B = A'^T (A' A'^T - z)^{-1} A'. $$
-# Now $aa^T = 1$. And $a$ has a random direction that knows nothing of $B$, so $a B a^T$ is near its
+# Now $aa^T = 1$. And the direction of $a$ is random and independent of $B$, so $a B a^T$ is near its
 # mean, the trace of $B$ divided by $n$. That trace is the sum of $\lambda/(\lambda - z) = 1 +
 # z/(\lambda - z)$, so it is $k(1 + zm)$. Hence
 # $$ m = \frac{1}{1 - z - y(1 + zm)}, \qquad\text{or}\qquad y z m^2 + (z + y - 1)\,m + 1 = 0. $$
@@ -192,7 +192,7 @@ for layer in net:
     spectra.append(np.linalg.svd(product, compute_uv=False))
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.3)
+figure, (axes,) = panels(1, 5.4, 3.3)
 depths = np.arange(1, DEPTH + 1)
 lines = {
     "largest": ([s[0] for s in spectra], RED),
@@ -230,8 +230,9 @@ print(
 # The blue line of a single network scatters about 1; `tinyprop verify C18` averages over many
 # networks. The verdicts on the claims of this lesson:
 
-# %%
-for r in tp.verify.run(["C12", "C14", "C15", "C16"]):
+# %% tags=["takes-35s"]
+CLAIMS = ["C12", "C14", "C15", "C16"]  # short: ["C12", "C14", "C16"]
+for r in tp.verify.run(CLAIMS):
     statement = next(claim.statement for claim in tp.verify.claims() if claim.id == r.id)
     print(f"{r.id} {r.verdict:24} {statement}")
 
@@ -258,9 +259,9 @@ check("7.1", edges)
 
 # %% [markdown]
 # **7.2** What is the mean square gain $E|J|^2/n$ of a product of $L$ square layers with a given
-# $\gamma$? (It is exact for every width: turning the sign of a row of weights does not change its
-# line, but switches the unit on or off. So which units are on tells nothing about the lines, and
-# gains multiply.)
+# $\gamma$? (It is exact for every width: flipping the sign of a row of weights switches the unit on
+# or off, and changes the row of $J$ by no more than its sign. So which units are on says nothing about
+# the lines along which the rows lie, and gains multiply.)
 
 
 # %%

@@ -67,7 +67,7 @@ def gradient_sizes(random, gamma, beta, c1, c2):
 
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.3)
+figure, (axes,) = panels(1, 5.4, 3.3)
 factors, ends = (math.sqrt(CHI), 1.0, exact.jacobian_factor), {}
 for (name, (*how, colour)), factor in zip(SETTINGS.items(), factors, strict=True):
     random = np.random.default_rng(1)
@@ -93,9 +93,9 @@ show(
 )
 
 # %% [markdown]
-# There is the dilemma. $\gamma = 1$ keeps the signal (nearly) and blows up the gradient; $1/1.21$
-# keeps the gradient and loses the signal (lesson 8). Is there a better activation, or a clever $\gamma$ and
-# $\beta$, that keeps both?
+# There is the dilemma. $\gamma = 1$ keeps the signal, if the network is wide, and blows up the
+# gradient; $1/1.21$ keeps the gradient and loses the signal (lesson 8). Is there a better activation,
+# or a clever $\gamma$ and $\beta$, that keeps both?
 #
 # ## No free lunch
 #
@@ -106,8 +106,8 @@ show(
 # $$ E[o^2] = \sum_{d \ge 1} a_d^2 = 1, \qquad E[o'^2] = \sum_{d \ge 1} d\,a_d^2 \;\ge\; 1. $$
 # The gain of the gradient is the *mean degree* of the activation, written $\chi$. It is 1 only if
 # all weight is on degree 1: a line. (This is the Gaussian Poincaré inequality. It needs a function
-# without jumps.) All one can do is to make the activation less nonlinear, for instance by $\beta >
-# 0$, which moves ReLU's kink away from the middle.
+# without jumps.) To lower the gain, you can only make the activation less nonlinear, for instance by
+# $\beta > 0$, which moves ReLU's kink away from the middle.
 
 # %%
 QUESTION = "mean-square gain of a ReLU layer with beta = 1"
@@ -115,12 +115,12 @@ predict(QUESTION)
 
 # %% tags=["hide-input"]
 t = np.linspace(-1, 3, 81)
-figure, (axes,) = panels(1, 6.5, 3.2)
+figure, (axes,) = panels(1, 5.4, 3.2)
 gains = {}
 for name, colour, place in (
     ("relu", BLUE, (-0.55, 2.05)),
     ("gelu", GREEN, (-0.3, 1.72)),
-    ("tanh", RED, (2.2, 1.8)),
+    ("tanh", RED, (1.9, 1.85)),
     ("softplus", GRAY, (-0.95, 1.3)),
 ):
     gains[name] = tp.moments.gaussian(name, t, 1.0).jacobian_factor ** 2
@@ -201,7 +201,7 @@ found = {  # (depths, networks)
 }
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.3)
+figure, (axes,) = panels(1, 5.4, 3.3)
 for (alpha, gains), colour in zip(found.items(), (BLUE, GREEN), strict=True):
     bars = gains.std(axis=1, ddof=1) / math.sqrt(3)
     axes.errorbar(depths, gains.mean(axis=1), bars, fmt="o", color=colour)

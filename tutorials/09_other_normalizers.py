@@ -140,16 +140,16 @@ QUESTION = "cases in which nothing changes, of 40"
 predict(QUESTION)
 
 # %%
-one_row, one_sample, company = w.copy(), x.copy(), x.copy()
+one_row, one_sample, others = w.copy(), x.copy(), x.copy()
 one_row[3] *= 3
 one_sample[0] *= 3
-company[1:] = random.standard_normal((5, 30))
+others[1:] = random.standard_normal((5, 30))
 CHANGES = {
     "all weights x 3": (x, 3 * w),
     "one row x 3": (x, one_row),
     "the sample x 3": (one_sample, w),
     "inputs + 1": (x + 1, w),
-    "other company": (company, w),
+    "other samples": (others, w),
 }
 print(f"{'':11}" + "".join(f"{name:>17}" for name in CHANGES))
 unchanged = 0
@@ -165,7 +165,8 @@ reveal(QUESTION, unchanged)
 # is unaffected. *One row*: BatchNorm and the methods that normalise rows. *The sample*: LayerNorm, RMSNorm
 # and GroupNorm do not see how large a sample is; for an image, they remove its contrast. *Inputs +
 # 1*: a constant that all inputs share is removed by BatchNorm (it is a constant of the batch) and
-# by WS (the row sums to 0). *Company*: only BatchNorm.
+# by WS (the row sums to 0). *Other samples*: they change
+# the output of BatchNorm only.
 #
 # **"LayerNorm averages over the whole sample."** In a transformer a sample is a sequence of *tokens*,
 # each an array of features, and LayerNorm takes its statistics over the features of *one token*. So a
@@ -233,8 +234,8 @@ for start in (0.0, 0.5):
 # Now the instruments of lessons 3, 8 and 8b: the variance of a unit over inputs on the way up, and the
 # gradient on the way down, for ReLU networks of 128 units with random weights. Dots are measured
 # (batches of 64, mean over 4 networks), lines are the theory for wide networks: recursions like the one
-# above, which `tinyprop.theory.stacks` has for every normaliser. (Of GroupNorm, whose groups of 8 units are small, the signal is only
-# measured.) A normaliser is a name in `tp.nn.normalizers`, or a function of the number of units; its
+# above, which `tinyprop.theory.stacks` has for every normaliser. (For the signal of GroupNorm, whose groups of
+# 8 units are small, there is no theory here.) A normaliser is a name in `tp.nn.normalizers`, or a function of the number of units; its
 # weights start as `tp.nn.build` starts them, or by the rule that stands beside it.
 
 
@@ -337,15 +338,58 @@ show(
 # %% [markdown]
 # Two classes appear.
 #
-# - Those that *remove the mean which ReLU makes*: BatchNorm, LayerNorm after ReLU, WS, NormProp.
+# - Those that *remove the mean that ReLU makes*: BatchNorm, LayerNorm after ReLU, WS, NormProp.
 #   They keep the signal, and their gradients grow by lesson 8b's $\sqrt\chi$ per layer, 1.21 for
-#   ReLU at $\beta = 0$ (a little more for BatchNorm, as its batch is finite; less for NormProp in
-#   its exact mode, as its $\beta = 1$). Yang et al. (2019) found 1.21 for BatchNorm: it is the same
+#   ReLU at $\beta = 0$ (a little more for BatchNorm in finite batches; less for NormProp in its
+#   exact mode, as its $\beta = 1$). Yang et al. (2019) found 1.21 for BatchNorm: it is the same
 #   number as NormProp's.
 # - Those that *leave it*: He's start, RMSNorm, LayerNorm and GroupNorm *before* ReLU. Their
-#   gradients keep their size (those of GroupNorm grow slowly, as its groups are small), but the
-#   signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
+#   gradients keep their size (those of GroupNorm grow slowly, the faster the smaller its groups), but
+#   the signal, as seen by a unit over inputs, fades: with every layer all inputs look more alike.
 #
+# Both sentences in brackets about sizes can be checked by changing the size:
+
+
+# %%
+def first_gradient(norm):
+    """Root mean square of the gradient in layer 1, relative to the last layer."""
+    squares = []
+    for seed in range(4):
+        tp.manual_seed(seed)
+        random = np.random.default_rng(seed)
+        x = tp.tensor(random.standard_normal((BATCH, WIDTH), np.float32), requires_grad=True)
+        layers = Stack(norm, "relu", DEPTH, WIDTH, BATCH, residual=False).network()
+        first = h = layers[0](x)
+        for layer in layers[1:]:
+            h = layer(h)
+        (g,) = tp.grad(h, [first], random.standard_normal(h.shape, np.float32))
+        squares.append((g.data**2).mean())
+    return math.sqrt(np.mean(squares))
+
+
+def in_groups_of(size):
+    return first_gradient(lambda units: tp.nn.GroupNorm(units // size, units))
+
+
+by_batch = {
+    size: Stack("batch", "relu", DEPTH, WIDTH, size, residual=False).predicted("gradient")[0]
+    for size in (16, 64, 1024)
+}
+gains = [gradient ** (1 / (DEPTH - 1)) for gradient in by_batch.values()]
+claim(
+    "BatchNorm's gradient grows in a layer, with batches of 16, 64 and 1,024, by "
+    + ", ".join(f"{gain:.3f}" for gain in gains)
+    + f"; with endless ones, by {math.sqrt(math.pi / (math.pi - 1)):.3f}",
+    gains == sorted(gains, reverse=True),
+)
+by_group = [in_groups_of(size) for size in (4, 8, 32, 128)]
+claim(
+    "GroupNorm's gradient grows in 19 layers, with groups of 4, 8, 32 and 128 units, by "
+    + ", ".join(f"{gradient:.1f}" for gradient in by_group),
+    by_group == sorted(by_group, reverse=True),
+)
+
+# %% [markdown]
 # So it matters *where* LayerNorm stands. WeightNorm, with its lengths $g = 1$, gives every row of
 # weights the length 1, that is weights of variance $1/n$: LeCun's rule (1998), which is right for a
 # layer without ReLU. Half of the mean square is lost in each layer (lesson 3). In practice it is
@@ -353,8 +397,8 @@ show(
 # large signals smaller, but does not make small ones larger. With larger weights, as `tp.nn.build`
 # draws them, it keeps the mean square, but not the signal: like He's start, it leaves the mean.
 #
-# NF-nets and pre-norm networks live with $\chi > 1$ by the way out of lesson 8b: residual blocks,
-# whose gain is a power of the depth.
+# NF-nets, and networks that normalise the input of each residual block (pre-norm), live with $\chi >
+# 1$ by the way out of lesson 8b: the gain of residual blocks is a power of the depth.
 #
 # ## Exercises
 #

@@ -5,8 +5,8 @@
 # and with batches of a single one; compare them fairly, with error bars; and know what such a
 # comparison can tell.
 #
-# The data are images of ten shapes, drawn by arithmetic, leaning, textured, with dots strewn about,
-# at 16 x 16 pixels: small enough to train many networks, hard enough that they differ. Each pixel
+# The data are images of ten shapes, drawn by a program: tilted, textured, strewn with dots. With 16 x
+# 16 pixels they are small enough to train many networks, and hard enough that these differ. Each pixel
 # has been normalised over the training images (section 4.1 of the paper), which is where
 # normalisation starts to propagate.
 
@@ -79,7 +79,7 @@ count = len(data["test"][1])
 
 
 def chance(error):
-    """The standard error of a fraction of so many test images: as of heads of so many coins."""
+    """The standard error of a fraction of all test images, as for the heads of that many coins."""
     return math.sqrt(error * (1 - error) / count)
 
 
@@ -136,7 +136,7 @@ for axes, batch, colour in ((every[0], 25, BLUE), (every[1], 1, RED)):
         )
     axes.axvline(90, color=GRAY, linestyle=":")
     axes.set(title=f"Test error, %, batches of {batch}", xlim=(0, 95), yticks=range(len(order)))
-    axes.set_yticklabels([contest.NORMS[norm] for norm in order] if batch == 25 else [])
+    axes.set_yticklabels([contest.NORMS[norm] for norm in order])
 every[1].text(89, 7.4, "chance", color=GRAY, ha="right", fontsize=9, va="center")
 show(
     figure,
@@ -164,7 +164,7 @@ print("mean over seeds, standard error, and the learning rate that validation ch
 # One reason may be that it does not normalise (lesson 9), and that this training is short and the
 # network has no residual connections, for which it was made.
 #
-# With **batches of one**, BatchNorm falls back among the last. In training, its statistics are
+# With **batches of one**, BatchNorm drops to the last places. In training, its statistics are
 # those of the places of a single image; in evaluation, they are running averages over images, which
 # is another function. NormProp and weight standardisation, which use no statistics of the data,
 # have the smallest errors. (That every error is larger than on the left, but DyT's, is no surprise:
@@ -258,8 +258,8 @@ claim(
 #
 # ## What the project itself has found
 #
-# What the contest does not tell: how they compare in larger networks, on photographs, or after
-# longer training. For that, tinyprop keeps a *ledger* of finished runs in `figures/runs`: the paper's
+# The contest cannot say how they compare in larger networks, on photographs, or after longer
+# training. For that, tinyprop keeps a *ledger* of finished runs in `figures/runs`: the paper's
 # network and data (CIFAR-10), with more seeds, claims and rules that were registered before the runs,
 # and two scales. The *short* one has 1,000 steps, or 5 epochs. The *plateau* one has small images, a
 # quarter of the width, and 32 epochs, the last two at a rate that falls to 0. This cell reads the

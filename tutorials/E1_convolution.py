@@ -157,7 +157,7 @@ for step in sizes:
     counts.append(size * size / step**2)
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.3)
+figure, (axes,) = panels(1, 5.4, 3.3)
 axes.loglog(counts, errors, "o-", color=BLUE)
 for step, count, error in zip(sizes, counts, errors, strict=True):
     axes.annotate(
@@ -192,7 +192,7 @@ print(
 
 # %% [markdown]
 # tinyprop takes tiles of 4 x 4 outputs, with points chosen for small errors, when there are enough
-# channels to pay for the transforms (`pays` in `kernels/tiles.py`). float64 never goes by tiles,
+# channels to pay for the transforms (`pays` in `kernels/tiles.py`). float64 never uses tiles,
 # and `F.exact_convolution()` forbids them. They are an *override*: a faster way, registered beside
 # the rule. `with tp.plain():` computes everything by the rules.
 
@@ -219,7 +219,7 @@ print("our transforms are tinyprop's:", all(same))
 #
 # Max-pooling takes the largest pixel of each window. The largest of 3 x 3 is the largest of 3 row
 # maxima: first along the rows, then along the columns, 2k slices instead of k². Slices, never
-# pixels: the loop below has three turns.
+# pixels: the loop below runs three times.
 
 
 # %%

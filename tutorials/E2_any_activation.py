@@ -88,7 +88,7 @@ sizes = 10 ** np.arange(1, 7)
 sim = [tp.moments.simulate("tanh", samples=n, seed=1) for n in sizes]
 
 # %% tags=["hide-input"]
-figure, (axes,) = panels(1, 6.5, 3.2)
+figure, (axes,) = panels(1, 5.4, 3.2)
 axes.loglog(points, np.maximum(errors, 1e-17), "o-", color=BLUE)
 axes.loglog(sizes, [s.std_error for s in sim], "o-", color=RED)
 axes.text(150, 1e-11, "Gauss-Legendre", color=BLUE)
@@ -120,12 +120,13 @@ m = tp.moments.gaussian("prelu", a=a)
 
 # %% tags=["hide-input"]
 figure, (left, right) = panels(2, 8.0, 2.9)
-left.plot(a.data, m.std.data, color=BLUE, label="$c_1(a)$")
-left.plot(a.data, m.mean.data, color=RED, label="$c_2(a)$")
-left.plot(a.data, slope_of_c1.data, color=BLUE, linestyle=":", label="slopes")
+left.plot(a.data, m.std.data, color=BLUE)
+left.plot(a.data, m.mean.data, color=RED)
+left.plot(a.data, slope_of_c1.data, color=BLUE, linestyle=":")
 left.plot(a.data, slope_of_c2.data, color=RED, linestyle=":")
-left.set(title="Constants of PReLU, and their slopes", xlabel="a")
-left.legend(fontsize=8.5)
+left.text(1.1, 1.25, "$c_1(a)$", color=BLUE, ha="right")
+left.text(-0.6, 0.72, "$c_2(a)$", color=RED)
+left.set(title="Constants of PReLU; dotted: slopes", xlabel="a")
 right.plot(a.data, m.jacobian_factor.data, color=GREEN)
 right.plot([0, 1], [1.2112, 1], "o", color=GREEN)
 right.annotate("ReLU 1.21", (0, 1.2112), (6, 4), textcoords="offset points", color=GREEN)
@@ -191,7 +192,7 @@ print(f"error below 1e-9: {own.error < 1e-9}")
 # variance 1 for normal inputs, whatever $\gamma$ and $\beta$ have become. Does your activation
 # learn, too? Two layers of 32 units tell points in a ring from those outside of it.
 
-# %%
+# %% tags=["takes-13s"]
 tp.manual_seed(0)
 random = np.random.default_rng(0)
 points = random.standard_normal((400, 2)).astype(np.float32)
@@ -203,8 +204,9 @@ net = tp.nn.Sequential(
     tp.nn.Linear(32, 2),
 )
 optimizer = tp.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
+STEPS = 150  # short: 40
 losses = []
-for _ in range(150):
+for _ in range(STEPS):
     loss = F.cross_entropy(net(tp.tensor(points)), in_ring)
     optimizer.zero_grad()
     loss.backward()
@@ -298,8 +300,7 @@ check("E2.3", slope_of_c1)
 # - [`tinyprop/moments/quadrature.py`](../tinyprop/moments/quadrature.py) and
 #   [`tinyprop/moments/rules.py`](../tinyprop/moments/rules.py).
 # - He et al., *Delving deep into rectifiers*, ICCV 2015 (PReLU). Hendrycks and Gimpel, *Gaussian
-#   error linear units*,
-#   2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an activation with
-#         $c_2 = 0$, $c_1 = 1$.
+#   error linear units*, 2016. Klambauer et al., *Self-normalizing neural networks*, NeurIPS 2017: an
+#   activation with $c_2 = 0$, $c_1 = 1$.
 #
 # Back to the [course](README.md).

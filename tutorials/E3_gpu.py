@@ -75,13 +75,16 @@ figure, (left, right) = panels(2, 9.0, 3.6)
 common = Counter(name for name, _ in seen).most_common(10)[::-1]
 left.barh([name for name, _ in common], [count for _, count in common], color=BLUE)
 left.set(title="Ops of one training step, the ten most frequent", xticks=range(common[-1][1] + 1))
-for ops, colour, label in ((seen_of_one, RED, "one image"), (seen, BLUE, "64 images")):
+for ops, colour, label, place in (
+    (seen_of_one, RED, "one image", (0.3, 0.9)),
+    (seen, BLUE, "64 images", (0.6, 0.2)),
+):
     sizes = np.sort([size for _, size in ops])
-    right.step(sizes, np.arange(1, len(sizes) + 1), where="post", color=colour, label=label)
+    right.step(sizes, np.arange(1, len(sizes) + 1), where="post", color=colour)
+    right.text(*place, label, color=colour, transform=right.transAxes)
 right.set(
     title="Ops with at most so many elements", xscale="log", xlabel="elements", ylim=(0, None)
 )
-right.legend()
 show(
     figure,
     "Left: a bar chart of the ten most frequent ops of a training step. "
@@ -144,8 +147,8 @@ print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol
 # tinyprop multiplies $\gamma / |w|$ into the weights and takes bias, ReLU and both constants in one
 # op (`functional/normprop.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own
 # for the rows of the weights, one for that op, one for the update of *all* parameters. Their sources are the `.cu` files beside it, and each launch has the NumPy formula that it equals as its
-# docstring. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():` does
-# without.
+# docstring. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():`
+# switches them off.
 #
 # ## Transfers
 #
@@ -176,7 +179,7 @@ for _ in range(STEPS):
 print(f"mean loss of {STEPS} steps: {float(total) / STEPS:.3f}")  # the only wait
 
 # %% [markdown]
-# In `tinyprop train` the same is `--read-every 50`, and `tp.data.prefetched` uploads the next batch
+# `tinyprop train --read-every 50` does the same, and `tp.data.prefetched` uploads the next batch
 # while the device computes. The third rule is **float32 everywhere**: a float64 that leaks in, say
 # from `np.ones(3)`, makes everything it touches twice as large and, on most GPUs, many times
 # slower. The engine keeps to the dtype of its inputs:
@@ -233,7 +236,7 @@ check("E3.2", where_is)
 
 # %% [markdown]
 # **E3.3** The dtype leak. This function is meant to add noise to a float32 tensor, but its result
-# is float64, twice as large. Mend it.
+# is float64, twice as large. Fix it.
 
 
 # %%

@@ -159,12 +159,13 @@ print(f"BatchNorm, summed over ranks: below 1e-12: {together.max() < 1e-12}")
 
 # %% tags=["hide-input"]
 figure, (axes,) = panels(1, 5.2, 3.0)
-for found, color, name in (
-    (apart, RED, "BatchNorm, each rank by itself"),
-    (together, BLUE, "BatchNorm, sums of all ranks"),
-    (normprop, GREEN, "NormProp"),
+for found, color, name, place in (
+    (apart, RED, "BatchNorm, each rank by itself", 1e-5),
+    (together, BLUE, "BatchNorm, sums of all ranks", 1e-11),
+    (normprop, GREEN, "NormProp", 3e-13),
 ):
-    axes.semilogy(range(1, STEPS + 1), np.maximum(found, 1e-17), ".-", color=color, label=name)
+    axes.semilogy(range(1, STEPS + 1), np.maximum(found, 1e-17), ".-", color=color)
+    axes.text(STEPS, place, name, color=color, ha="right")
 axes.set(
     xlabel="step",
     ylabel="largest difference",
@@ -172,7 +173,6 @@ axes.set(
     ylim=(1e-17, 10),
     xticks=range(0, STEPS + 1, 5),
 )
-axes.legend(loc="center right")
 show(
     figure,
     f"The largest difference between weights on four ranks and on one, over {STEPS} steps, on a logarithmic "

@@ -24,14 +24,38 @@ def unit_rows(random: np.random.Generator, width: int) -> Any:
     return w / np.linalg.norm(w, axis=1, keepdims=True)
 
 
+class Writer(PillowWriter):
+    """Writes the description into the file, as `tinyprop.report.plots.save` does."""
+
+    def finish(self) -> None:
+        first, *others = self._frames
+        first.save(
+            self.outfile,
+            save_all=True,
+            append_images=others,
+            duration=int(1000 / self.fps),
+            loop=0,
+            comment=self.metadata["description"],
+        )
+
+
 def save(
-    name: str, figure: Any, draw: Callable[[Any], None], frames: Sequence[Any], fps: int
+    name: str, figure: Any, draw: Callable[[Any], str], frames: Sequence[Any], fps: int, what: str
 ) -> None:
-    animation = FuncAnimation(
-        figure, lambda frame: draw(frame) or [], frames=frames, init_func=lambda: []
-    )
-    animation.save(FIGURES / name, writer=PillowWriter(fps=fps), dpi=72)
+    """Draw a figure frame by frame. The description says what it is, and what `draw` returns for
+    the first frame and for the last one."""
+    said: list[str] = []
+    writer = Writer(fps=fps)
+
+    def show(frame: Any) -> list[Any]:
+        said.append(draw(frame))
+        writer.metadata["description"] = f"{what} First: {said[0]}. Last: {said[-1]}."
+        return []
+
+    animation = FuncAnimation(figure, show, frames=frames, init_func=lambda: [])
+    animation.save(FIGURES / name, writer=writer, dpi=72)
     print(f"{name}: {(FIGURES / name).stat().st_size / 1e6:.2f} MB")
+    print(writer.metadata["description"])
 
 
 def gamma_swept(width: int = 256, inputs: int = 200) -> None:
@@ -57,7 +81,7 @@ def gamma_swept(width: int = 256, inputs: int = 200) -> None:
         axes.set(title=title, xlabel="layer", xticks=[1, 10, 20, 30], yticks=[-2, 0, 2])
     label = figure.suptitle(" ", x=0.02, ha="left", fontsize=13)
 
-    def draw(gamma: float) -> None:
+    def draw(gamma: float) -> str:
         x, columns = start, []
         for w in weights:
             u = gamma * (x @ w)
@@ -68,13 +92,21 @@ def gamma_swept(width: int = 256, inputs: int = 200) -> None:
         for image, column in zip(images, np.array(columns).transpose(1, 2, 0), strict=True):
             image.set_data(column)
         gain = (gamma * math.sqrt(CHI)) ** (DEPTH - 1)
-        label.set_text(
-            rf"$\gamma = {gamma:.3f}$:  from layer 30 to layer 1 the gradient is multiplied by "
-            rf"{gain:.3g}"
+        effect = f"from layer 30 to layer 1 the gradient is multiplied by {gain:.3g}"
+        label.set_text(rf"$\gamma = {gamma:.3f}$:  {effect}")
+        spread = math.sqrt(u.var(axis=0).mean())
+        return (
+            f"gamma = {gamma:.3f}, {effect}; the standard deviation of a unit of layer 30 over "
+            f"inputs is {spread:.2g}"
         )
 
     swept = [*np.linspace(0.7, 1 / math.sqrt(CHI), 14), *np.linspace(1 / math.sqrt(CHI), 1, 20)]
-    save("gamma.gif", figure, draw, [*swept[:14], *[swept[13]] * 6, *swept[14:], *[1.0] * 8], fps=5)
+    frames = [*swept[:14], *[swept[13]] * 6, *swept[14:], *[1.0] * 8]
+    what = (
+        f"Distributions of the pre-activations in each of {DEPTH} layers, and about the mean of "
+        "each unit, as gamma grows."
+    )
+    save("gamma.gif", figure, draw, frames, fps=5, what=what)
 
 
 def growing_product(width: int = 150, networks: int = 12) -> None:
@@ -95,7 +127,7 @@ def growing_product(width: int = 150, networks: int = 12) -> None:
     edges = np.linspace(-4, 2, 61)
     figure, (axes,) = panels(1, 7.6, 4.0)
 
-    def draw(depth: int) -> None:
+    def draw(depth: int) -> str:
         here = values[:, depth - 1]
         nonzero = np.log10(here[here > 1e-12])
         axes.clear()
@@ -119,13 +151,14 @@ def growing_product(width: int = 150, networks: int = 12) -> None:
         zero = 1 - nonzero.size / here.size
         heading = (
             f"Product of {depth} layer{'s' if depth > 1 else ''} of {width} units: {zero:.0%} "
-            "are 0, "
+            f"are 0, the five largest carry {top:.0%} of the mean square"
         )
-        axes.set_title(
-            heading + f"the five largest carry {top:.0%} of the mean square", fontsize=10.5
-        )
+        axes.set_title(heading, fontsize=10.5)
+        return heading[0].lower() + heading[1:]
 
-    save("spectrum.gif", figure, draw, [*[1] * 3, *range(2, DEPTH + 1), *[DEPTH] * 6], fps=4)
+    frames = [*[1] * 3, *range(2, DEPTH + 1), *[DEPTH] * 6]
+    what = "A histogram of the singular values of a product of layers, as layers are added."
+    save("spectrum.gif", figure, draw, frames, fps=4, what=what)
 
 
 if __name__ == "__main__":

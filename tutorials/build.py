@@ -7,6 +7,7 @@ cloned the repository. A cell that draws is tagged hide-input in its source, and
 and on the site. The description that a figure is shown with becomes its alternative text."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 LESSONS = "[0-9E][0-9]*_*.py"  # 08b, too
 SOURCES = [*sorted(HERE.glob(LESSONS)), *sorted((HERE / "solutions").glob(LESSONS))]
 FOLDED = "hide-input"  # as myst-nb knows it
+TAKES = re.compile(r"takes-\d+s")  # in a page, about
 PYTHON = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -38,10 +40,13 @@ def cells_of(source: Path) -> Any:
 
 
 def folded(cell: Any) -> dict[str, Any]:
-    """What tells the site and Jupyter to fold a cell, if its source has the tag."""
-    if FOLDED not in cell.metadata.get("tags", []):
-        return {}
-    return {"tags": [FOLDED], "jupyter": {"source_hidden": True}}
+    """What tells the site and Jupyter to fold a cell, and the site how long it takes, if its source
+    has these tags."""
+    tags = [tag for tag in cell.metadata.get("tags", []) if tag == FOLDED or TAKES.fullmatch(tag)]
+    metadata: dict[str, Any] = {"tags": tags} if tags else {}
+    if FOLDED in tags:
+        metadata["jupyter"] = {"source_hidden": True}
+    return metadata
 
 
 def described(cell: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Exercises that answer back. `check("1.2", answer)` says whether an answer is right or what is
+"""Exercises that check your answer. `check("1.2", answer)` says whether it is right or what is
 wrong with it; `hint("1.2")` gives one more hint each time; `predict` takes a guess before `reveal`
 shows the number.
 
@@ -25,6 +25,7 @@ class Exercise:
     checker: Callable[[Any], None]
     hints: tuple[str, ...]
     function: bool  # whether the answer is a function
+    again: bool  # whether it is checked with fresh numbers, too
 
 
 EXERCISES: dict[str, Exercise] = {}
@@ -39,12 +40,14 @@ _revealed: set[str] = set()
 
 
 def exercise(
-    number: str, *hints: str, function: bool = True
+    number: str, *hints: str, function: bool = True, again: bool | None = None
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register the checker of an exercise, and its hints, from the faintest to the clearest."""
+    """Register the checker of an exercise, and its hints, from the faintest to the clearest.
+    Functions are checked again, with fresh numbers; `again` says whether another answer is, too."""
 
     def register(checker: Callable[[Any], None]) -> Callable[[Any], None]:
-        EXERCISES[number] = Exercise(checker, hints, function)
+        twice = function if again is None else again
+        EXERCISES[number] = Exercise(checker, hints, function, twice)
         return checker
 
     return register
@@ -162,16 +165,16 @@ def verdict(number: str, answer: Any, seed: int | None = None) -> str | None:
     if answer is None or answer is ...:
         return "there is no answer yet: fill in the hole"
     asked = EXERCISES[number]
-    if not asked.function:
-        return complaint(asked.checker, answer, None)
-    if not callable(answer):
-        return f"the answer is the function, not {type(answer).__name__}: pass its name, without ()"
-    function = student_function(answer)
-    wrong = complaint(asked.checker, function, None)
-    if wrong is not None:
+    if asked.function:
+        if not callable(answer):
+            kind = type(answer).__name__
+            return f"the answer is the function, not {kind}: pass its name, without ()"
+        answer = student_function(answer)
+    wrong = complaint(asked.checker, answer, None)
+    if wrong is not None or not asked.again:
         return wrong
     entropy = None if seed is None else [1, seed]  # a lesson's numbers have a plain seed
-    wrong = complaint(asked.checker, function, np.random.default_rng(entropy))
+    wrong = complaint(asked.checker, answer, np.random.default_rng(entropy))
     if wrong is not None:
         return f"it is right for the numbers of the lesson, but not for others: {wrong}"
     return None
@@ -221,7 +224,7 @@ def predict(question: str, guess: float | None = None) -> None:
         guess = _guesses.get(question)
     _guesses[question] = guess
     tell("predict", question, guess)
-    answer = "what do you think? Put a number behind the question"
+    answer = "what do you think? Put a number after the question"
     if guess is not None:
         answer = f"{guess:g}"
     print(f"{question}: {answer}")

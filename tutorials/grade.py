@@ -5,12 +5,18 @@ page saves. Each exercise runs in a process of its own, with limits, on numbers 
 student: whatever the file prints, or says of itself, does not count. Of a file, only imports,
 functions, classes and constants run, and then the cell of the exercise.
 
-The limits keep mistakes from harm: an endless loop, a full memory or disk. They are no security
-boundary: a program written to cheat or to do damage has the rights of the user who runs it. If you
-do not trust what is handed in, grade it in a container without a network:
+The limits keep mistakes from harm: an endless loop, a full memory or disk. An answer may not read
+the course, write outside of its own folder, start processes or change what checks it. All this is
+no security boundary: a program written to break out has the rights of the user who runs it. If you
+do not trust what is handed in, grade it in a container, without a network and as a user of its own
+(with podman instead of docker, the commands are the same):
 
-    docker run --rm --network none --read-only --tmpfs /tmp -v "$PWD":/course:ro -w /course IMAGE \\
-        python -m tutorials.grade submissions --out /tmp/grades.csv
+    pip wheel --no-deps -w dist .
+    printf 'FROM python:3.13-slim\\nCOPY *.whl /\\nRUN pip install /*.whl\\n' |
+        docker build -t tinyprop -f - dist
+    docker run --rm --network none --read-only --tmpfs /tmp --memory 8g --pids-limit 256 \\
+        --user 65534 -v "$PWD":/course:ro -w /course tinyprop sh -c \\
+        "python -m tutorials.grade submissions --out /tmp/grades.csv; cat /tmp/grades.csv"
 """
 
 import argparse
@@ -212,6 +218,7 @@ def run(answer: Answer, seed: int, limits: Limits) -> str | None:
             "PATH": os.environ.get("PATH", ""),
             "SYSTEMROOT": os.environ.get("SYSTEMROOT", ""),  # Windows needs it
             "HOME": folder,
+            "TMPDIR": folder,
             "MPLCONFIGDIR": folder,
             "MPLBACKEND": "Agg",
             "OPENBLAS_NUM_THREADS": "1",
@@ -231,10 +238,18 @@ def run(answer: Answer, seed: int, limits: Limits) -> str | None:
             said, _ = process.communicate(json.dumps(task), timeout=limits.seconds)
         except subprocess.TimeoutExpired:
             end(process)
-            process.communicate()  # closes its pipes
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=1)
+            close_pipes(process)  # something that has left the group may still have them
             return f"it takes longer than {limits.seconds:g} seconds"
         end(process)  # what it has started
     return read_verdict(said, token, process.returncode, limits)
+
+
+def close_pipes(process: "subprocess.Popen[str]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def end(process: "subprocess.Popen[str]") -> None:

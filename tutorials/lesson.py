@@ -1,5 +1,4 @@
-"""What every lesson shares: the style of its figures, where they go, and exercises that answer
-back."""
+"""What every lesson shares: the style of its figures, where they go, and its exercises."""
 
 import io
 import sys
@@ -8,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
-import exercises  # noqa: F401  (registers the checkers)
+import exercises  # noqa: F401  (registers the checkers, with projects)
 from checks import check, hint, predict, reveal
+from projects import engine, keep
 from tinyprop.functional.draw import Drawing
 from tinyprop.report.plots import COLORS, GRAY, STYLE, panels
 
@@ -26,7 +28,9 @@ __all__ = [
     "SKY",
     "check",
     "claim",
+    "engine",
     "hint",
+    "keep",
     "panels",
     "predict",
 ]
@@ -34,7 +38,8 @@ __all__ += ["reveal", "show"]
 
 BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK = COLORS
 matplotlib.rcParams.update(STYLE)
-DPI = 110  # 8 inches then fill the column of a code host
+POINTS = 72  # of an inch, as SVG has them
+NARROWEST = 160  # points of a piece of a figure
 
 # tqdm would like ipywidgets, which no lesson needs
 warnings.filterwarnings("ignore", "IProgress not found")
@@ -54,31 +59,45 @@ def show(figure: Any, description: str = "") -> None:
     numbers."""
     global _shown
     _shown += 1
-    in_page = sys.platform == "emscripten"
-    file = io.BytesIO()
-    if isinstance(figure, Drawing):
-        kind = "svg"
-        file.write(figure.svg().encode())
-    elif in_page:
-        kind = "svg"
-        figure.savefig(file, format=kind)
-    else:
-        kind = "png"
-        # no version: the same bytes every time
-        figure.savefig(file, format=kind, dpi=DPI, metadata={"Software": None})
-    content = file.getvalue()
-    if in_page:
+    svg = figure.svg() if isinstance(figure, Drawing) else svg_of(figure)
+    if sys.platform == "emscripten":
         import page  # type: ignore[import-not-found]  # docs/live/page.py
 
-        width = None if isinstance(figure, Drawing) else figure.get_figwidth() * DPI
-        page.show(content.decode(), width, description)
+        page.show(svg, description)
     elif "ipykernel" in sys.modules:
-        from IPython.display import SVG, Image, display
+        from IPython.display import SVG, display
 
-        facts = {f"image/{'svg+xml' if kind == 'svg' else kind}": {"alt": description}}
-        display(SVG(content) if kind == "svg" else Image(content), metadata=facts)
+        display(SVG(svg), metadata={"image/svg+xml": {"alt": description}})
     else:
-        path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.{kind}")
+        path = Path("runs/tutorials", f"{Path(sys.argv[0]).stem}-{_shown}.svg")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_text(svg, encoding="utf-8")
         print(f"figure: {path}", file=sys.stderr)
+
+
+def svg_of(figure: Figure) -> str:
+    """The figure as SVG: the same text every time, and where a narrow page may cut it."""
+    file = io.StringIO()
+    figure.set_dpi(POINTS)
+    with matplotlib.rc_context({"svg.hashsalt": "lesson"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    places = " ".join(f"{place:.0f}" for place in cuts(figure))
+    return file.getvalue().replace("<svg ", f'<svg data-columns="{places}" ', 1)
+
+
+def cuts(figure: Figure) -> list[float]:
+    """Where a figure that has been drawn can be cut from top to bottom between its panels, in
+    points, so that no piece is too narrow to stand alone."""
+    width, height = POINTS * figure.get_size_inches()
+    renderer = RendererSVG(width, height, io.StringIO())
+    boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
+    found, start, right = [], 0.0, 0.0
+    for box in sorted(boxes, key=lambda box: box.x0):
+        place = (right + box.x0) / 2
+        is_free = right <= box.x0 + 1
+        is_wide = min(place - start, width - place) >= NARROWEST
+        if is_free and is_wide:
+            found.append(place)
+            start = place
+        right = max(right, box.x1)
+    return found

@@ -16,7 +16,8 @@ from tinyprop.report.files import write_whole
 
 HERE = Path(__file__).resolve().parent
 FOLDER = "tinyprop-course"
-HELPERS = ("lesson.py", "checks.py", "exercises.py", "exercises.toml", "contest.py", "contest.json")
+HELPERS = ("lesson.py", "checks.py", "exercises.py", "exercises.toml", "projects.py", "given.py")
+HELPERS += ("contest.py", "contest.json")
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 PICTURE = re.compile(r"!\[([^]]*)\]\((?!https?:)(?!attachment:)([^)]+)\)")
 SOLUTIONS = re.compile(r"^Solutions, with derivations:.*?(\n\n|\Z)", re.M | re.S)

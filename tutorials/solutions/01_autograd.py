@@ -5,6 +5,8 @@
 import math
 import sys
 
+import numpy as np
+
 sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
 import tinyprop as tp
 from lesson import check
@@ -80,3 +82,48 @@ class Softsign(tp.Op):
 
 
 check("1.4", Softsign)
+
+# %% [markdown]
+# **1.5** A step needs two lines: its value, and the gradients of its inputs as a function of its own
+# gradient. `backward` is that of the lesson, with the loop of 1.3. It begins with zeros everywhere,
+# so a second call gives the same gradients; and it writes `source.grad + g` instead of `+=`, which
+# would change an array that two values may share (a sum hands the same $g$ to both of its inputs).
+
+
+# %%
+class Array:
+    def __init__(self, value, inputs=(), pull=None):
+        self.value = np.array(value, dtype=float)
+        self.inputs, self.pull = inputs, pull
+        self.grad = np.zeros_like(self.value)
+
+    def __add__(self, other):
+        return type(self)(self.value + other.value, (self, other), lambda g: (g, g))
+
+    def __sub__(self, other):
+        return type(self)(self.value - other.value, (self, other), lambda g: (g, -g))
+
+    def __mul__(self, other):
+        return type(self)(
+            self.value * other.value,
+            (self, other),
+            lambda g: (g * other.value, g * self.value),
+        )
+
+    def tanh(self):
+        t = np.tanh(self.value)
+        return type(self)(t, (self,), lambda g: (g * (1 - t * t),))
+
+    def backward(self):
+        order = inputs_first_by_a_loop(self)
+        for array in order:
+            array.grad = np.zeros_like(array.value)
+        self.grad = np.ones_like(self.value)
+        for array in reversed(order):
+            if array.inputs:
+                gradients = array.pull(array.grad)
+                for source, g in zip(array.inputs, gradients, strict=True):
+                    source.grad = source.grad + g
+
+
+check("1.5", Array)

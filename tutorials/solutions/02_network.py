@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
-from lesson import check
+from lesson import check, engine
 
 # %% [markdown]
 # **2.1** $C_{ij} = \sum_k A_{ik} B_{kj}$, so $dC_{ij}/dA_{ik} = B_{kj}$ and $dC_{ij}/dB_{kj} =
@@ -65,3 +65,58 @@ def scale_gradients(x, s, g):
 
 
 check("2.4", scale_gradients)
+
+# %% [markdown]
+# **2.5** Each rule is a step with a `pull`. A row that is added to $n$ rows is used $n$ times, so its
+# gradient is the sum over the rows. The cross-entropy is one step, too: its gradient is that of
+# exercise 2.2, times the gradient that arrives, which is 1 if the loss is the end of the graph.
+
+
+# %%
+class Array(engine(1)):
+    def __matmul__(self, other):
+        return type(self)(
+            self.value @ other.value,
+            (self, other),
+            lambda g: (g @ other.value.T, self.value.T @ g),
+        )
+
+    def __add__(self, other):
+        is_row = other.value.ndim < self.value.ndim
+        return type(self)(
+            self.value + other.value,
+            (self, other),
+            lambda g: (g, g.sum(axis=0) if is_row else g),
+        )
+
+    def cross_entropy(self, labels):
+        n = len(labels)
+        z = self.value - self.value.max(axis=1, keepdims=True)
+        logs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        slope = np.exp(logs)
+        slope[np.arange(n), labels] -= 1
+        loss = -logs[np.arange(n), labels].mean()
+        return type(self)(loss, (self,), lambda g: (g * slope / n,))
+
+
+check("2.5", Array)
+
+# %% [markdown]
+# **2.6** In each step the parameters are new `Array`s, so that no gradient of an earlier step can be
+# in them, and `w.value - rate * w.grad` is a new NumPy array, so that `start` stays as it is.
+
+
+# %%
+def train(x, labels, start, rate, steps):
+    weights, losses = list(start), []
+    for _ in range(steps):
+        w1, b1, w2, b2 = arrays = [Array(w) for w in weights]
+        logits = (Array(x) @ w1 + b1).tanh() @ w2 + b2
+        loss = logits.cross_entropy(labels)
+        loss.backward()
+        losses.append(float(loss.value))
+        weights = [a.value - rate * a.grad for a in arrays]
+    return losses, weights
+
+
+check("2.6", (Array, train))

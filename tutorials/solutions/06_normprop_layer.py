@@ -9,7 +9,7 @@ import numpy as np
 
 sys.path += ["..", "tutorials"]  # where lesson.py is, seen from here and from the repository
 import tinyprop as tp
-from lesson import check
+from lesson import check, engine
 
 C1, C2 = math.sqrt((1 - 1 / math.pi) / 2), 1 / math.sqrt(2 * math.pi)
 
@@ -90,3 +90,53 @@ def width_for(epsilon):
 
 
 check("6.4", width_for)
+
+# %% [markdown]
+# **6.5** Here the layer is one step. Forwards, with the directions $e_i = w_i/|w_i|$ of the rows: $s =
+# x e^T$, $u = \gamma s + \beta$, and $o = (\mathrm{relu}(u) - c_2)/c_1$. Backwards, let $G$ be the
+# gradient with respect to $u$: that of $o$ over $c_1$ where a unit is on, 0 where it is off. $\gamma$
+# and $\beta$ are rows that are used for every sample, so their gradients are sums over the samples.
+# The gradient with respect to $e$ is $A = (\gamma G)^T x$. Moving $w$ along itself does not change
+# $e$, and moving it across changes $e$ by $1/|w|$ as much: so $w$ gets the part of $A$ that is
+# orthogonal to its row, over $|w|$.
+
+
+# %%
+class Array(engine(2)): ...
+
+
+def normprop_of_arrays(x, w, gamma, beta):
+    length = np.linalg.norm(w.value, axis=1, keepdims=True)
+    e = w.value / length
+    s = x.value @ e.T
+    u = gamma.value * s + beta.value
+
+    def pull(g):
+        to_u = g / C1 * (u > 0)
+        to_s = to_u * gamma.value
+        to_e = to_s.T @ x.value
+        along = (to_e * e).sum(axis=1, keepdims=True) * e
+        return to_s @ e, (to_e - along) / length, (to_u * s).sum(axis=0), to_u.sum(axis=0)
+
+    return Array((np.maximum(u, 0) - C2) / C1, (x, w, gamma, beta), pull)
+
+
+check("6.5", (Array, normprop_of_arrays))
+
+# %% [markdown]
+# **6.6** Multiplying the outputs by $g$ makes $g$ the gradient that arrives at them, as `backward`
+# starts with ones. With $\gamma = 1$ the gain is near $1/(\sqrt2\, c_1) = 1.21$ for a layer with as
+# many units as inputs: lesson 7 has the reason.
+
+
+# %%
+def measure(x, w, g):
+    units = len(w)
+    images = Array(x)
+    out = normprop_of_arrays(images, Array(w), Array(np.ones(units)), Array(np.zeros(units)))
+    (out * Array(g)).backward()
+    gain = np.sqrt((images.grad**2).mean() / (g**2).mean())
+    return out.value.mean(), out.value.std(), gain
+
+
+check("6.6", measure)

@@ -29,7 +29,7 @@ bare: .venv/installed  # the quick tests in a copy of the source without tinypro
 full: test plain bare release  # and what is exhaustive: docs/architecture.md lists it
 	TINYPROP_FULL=1 $(PYTEST) tests/train tests/data/test_formats.py tests/test_cli.py tests/parallel \
 		tests/instruments/test_compare.py tests/experiments/test_evidence.py tests/functional/test_opinfo.py \
-		tests/test_standins.py tests/test_site.py
+		tests/test_standins.py tests/test_site.py tests/test_tutorials.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not slow" tests/engine tests/functional tests/nn
 
 lint: .venv/installed

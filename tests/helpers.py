@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -283,6 +284,14 @@ def sampled(cases, count):
     one value out.)"""
     cases = list(cases)
     return cases if FULL else random.Random(0).sample(cases, min(count, len(cases)))
+
+
+def figure_in_words(path: Path) -> str:
+    """The description in the file of a figure."""
+    from PIL import Image  # which matplotlib needs
+
+    with Image.open(path) as image:
+        return str(image.info.get("Description") or image.info["comment"].decode())
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

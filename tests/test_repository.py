@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import tinyprop as tp
-from tests.helpers import run_python
+from tests.helpers import figure_in_words, run_python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tinyprop"
 README = (ROOT / "README.md").read_text()
+FIGURES = [path for path in sorted(ROOT.glob("figures/**/*")) if path.suffix in (".png", ".gif")]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
@@ -29,6 +30,13 @@ def test_the_readme_runs_and_prints_what_it_says():
             printed = out.getvalue()
         else:
             assert printed == text
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_figure_has_a_description_with_its_numbers(path):
+    words = figure_in_words(path)
+    assert len(words) > 100
+    assert len(re.findall(r"\d", words)) > 5
 
 
 def test_the_readme_quotes_what_was_measured():

@@ -37,6 +37,7 @@ FLAGS = [
 ]
 AXE = SITE.parent / "docs" / "node_modules" / "axe-core" / "axe.min.js"
 MINUTES = 60_000  # milliseconds
+ABORTED = "net::ERR_ABORTED"  # the page was left before a figure further down was loaded
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,10 +103,15 @@ def watched(browser, address):
     """A page that collects what must not happen: outside requests, failures, messages on the
     console."""
     page, wrong = browser.new_page(), []
+
+    def failed(request):
+        if request.failure != ABORTED:
+            wrong.append(f"{request.failure}: {request.url}")
+
     page.on(
         "request", lambda r: r.url.startswith((address, "data:", "blob:")) or wrong.append(r.url)
     )
-    page.on("requestfailed", lambda r: wrong.append(f"failed: {r.url}"))
+    page.on("requestfailed", failed)
     page.on("response", lambda r: r.status < 400 or wrong.append(f"{r.status}: {r.url}"))
     page.on("console", lambda m: m.type not in ("error", "warning") or wrong.append(m.text))
     page.on("pageerror", lambda e: wrong.append(str(e)))
@@ -736,7 +742,7 @@ def test_figures_of_commands_are_described_with_their_numbers(page, address):
     described = "all => all.map(e => [e.getAttribute('src'), e.getAttribute('alt')])"
     found = []
     for name in ("gallery", "REPRODUCTION", "figures/short-runs", "benchmarks/SCALING"):
-        page.goto(f"{address}{name}.html")
+        page.goto(f"{address}{name}.html", wait_until="networkidle")
         found += page.eval_on_selector_all("article img", described)
     words = {Path(file).name: alt for file, alt in found if not file.endswith(".svg")}
     assert len(words) >= 16

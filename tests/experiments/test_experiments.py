@@ -84,6 +84,13 @@ def test_every_figure_and_paragraph_can_be_made_of_any_runs(name, scale, finishe
         assert set(verdicts(found)) <= {"undecided"}
 
 
+@pytest.mark.parametrize("name", ["convergence", "results", "jacobian-factor"])
+def test_a_caption_speaks_of_curves_where_there_are_some(name):
+    found = study(name, "tiny")
+    assert ("Curves by epoch: " in found.caption()) == (name == "convergence")
+    assert ("Accuracies: test images" in found.caption()) == (name != "convergence")
+
+
 @pytest.mark.parametrize(
     ("name", "sign", "supported"),
     [

@@ -414,18 +414,23 @@ class Experiment:
         seeds = f"{many} random seed{'s' * (many != 1)}"
         if few != many:
             seeds = f"{few} to {many} random seeds"
-        validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
-        images = "validation" if validated else "test"
         about_the_end = any(
             comparison.measure.margin
             for panel in self.differences()
             for comparison in panel.values()
         )
+        differences = f"differences{': test images,' * about_the_end} over pairs of runs"
+        by_epoch = self.x == Experiment.x
+        if by_epoch:
+            validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
+            levels = f"Curves by epoch: {'validation' if validated else 'test'} images"
+            bars = "Bars: 95 % intervals, of curves from three seeds on."
+        else:
+            levels = "Accuracies: test images"
+            bars = "Bars: 95 % intervals."
         caption = (
             f"{', '.join(data)}, scale {self.scale.name}; {seeds}. "
-            f"Curves by epoch: {images} images; differences{': test images,' * about_the_end} "
-            "over pairs of runs with the same seed.\n"
-            "Bars: 95 % intervals, of curves from three seeds on."
+            f"{levels}; {differences} with the same seed.\n{bars}"
         )
         if about_the_end:
             caption += " Band: differences that do not matter."

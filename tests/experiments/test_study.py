@@ -187,3 +187,16 @@ def test_measured_times_are_preferred_to_guesses(study):
     found = study(lambda config: config.seed == 1, "convergence", scale=PLATEAU)
     found.experiments()
     assert found.seconds(found.wanted()) == [pytest.approx(32 * 100 / 500)] * 22
+
+
+def test_the_time_left_goes_by_what_this_command_measures(study):
+    """A run here has 2,000 images/s where the others had 500: its setting takes what it took, and
+    the other setting a quarter of what it took elsewhere."""
+    found = study(lambda config: config.seed == 1, "convergence", scale=PLATEAU)
+    found.experiments()
+    first = found.wanted()[0]
+    slow = record(first)
+    fast = [{**row, "images_per_second": 2000.0} for row in slow.history]
+    found.records[run_name(first)] = replace(slow, history=fast)
+    found.computed.add(run_name(first))
+    assert found.seconds(found.wanted()) == [pytest.approx(32 * 100 / 2000)] * 21

@@ -60,6 +60,7 @@ class Study:
     records: dict[str, Record | None] = field(default_factory=dict)
     available: dict[str, bool] = field(default_factory=dict)  # data sets
     missing: dict[str, str] = field(default_factory=dict)  # why data sets are not available
+    computed: set[str] = field(default_factory=set)  # runs that this command has finished
 
     def experiments(self) -> list[Experiment]:
         """With all runs that are finished by now."""
@@ -159,22 +160,31 @@ class Study:
         return f"{self.names().get(setting, config.data)}, seed {config.seed}"
 
     def seconds(self, configs: Sequence[Config]) -> list[float]:
-        """About how long each of these runs takes: as long as finished runs of its setting; else by
-        its size, from all finished runs; else from what one core did in 2026."""
-        by_setting: dict[Config, list[float]] = {}
-        for record in self.records.values():
-            if record and record.seconds and not record.diverged:
-                setting = replace(canonical(record.config), seed=0)
-                by_setting.setdefault(setting, []).append(record.seconds)
-        rates = []
-        for setting, times in by_setting.items():
-            rates.append(statistics.median(times) / cost_of(setting))
+        """About how long each of these runs takes: as long as runs of its setting that this command
+        has finished; else as long as other finished runs, of its setting or of its size, times what
+        this command's runs took of such an estimate; else what one core did in 2026."""
+        here = self.median_seconds(computed_here=True)
+        elsewhere = self.median_seconds(computed_here=False)
+        rates = [seconds / cost_of(setting) for setting, seconds in elsewhere.items()]
         rate = statistics.median(rates) if rates else SECONDS_PER_COST
-        estimates = []
-        for config in configs:
-            known = by_setting.get(replace(canonical(config), seed=0))
-            estimates.append(statistics.median(known) if known else rate * cost_of(config))
-        return estimates
+
+        def by_others(setting: Config) -> float:
+            return elsewhere.get(setting, rate * cost_of(setting))
+
+        paces = [seconds / by_others(setting) for setting, seconds in here.items()]
+        pace = statistics.median(paces) if paces else 1.0
+        settings = [replace(canonical(config), seed=0) for config in configs]
+        return [here.get(setting, pace * by_others(setting)) for setting in settings]
+
+    def median_seconds(self, computed_here: bool) -> dict[Config, float]:
+        """Of the finished runs of each setting, by this command or by others."""
+        times: dict[Config, list[float]] = {}
+        for name, record in self.records.items():
+            is_wanted = (name in self.computed) == computed_here
+            if is_wanted and record and record.seconds and not record.diverged:
+                setting = replace(canonical(record.config), seed=0)
+                times.setdefault(setting, []).append(record.seconds)
+        return {setting: statistics.median(seconds) for setting, seconds in times.items()}
 
     def plan(self, jobs: int) -> str:
         """What is to be computed, and how long that takes."""
@@ -216,6 +226,7 @@ class Study:
                 rule = "workers and the command share the directories of runs and of the ledger"
                 raise StateError(got, rule, "a shared file system")
             self.records[run_name(config)] = record
+            self.computed.add(run_name(config))
             bar.total = bar.n + 1 + to_go
             hours = sum(self.seconds(self.wanted())) / jobs / 3600.0
             bar.set_postfix_str(f"about {in_hours(hours)} left", refresh=False)

@@ -1,6 +1,7 @@
 """The training loop: what it leaves, and that nothing stops it from ending with the same bits."""
 
 import csv
+import gc
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -430,13 +432,13 @@ def test_on_a_device_the_loss_is_read_every_so_many_steps(
     tmp_path, monkeypatch, every, looks, noticed
 ):
     """One that is not finite is noticed then, and at the end of the epoch at the latest."""
-    assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch(lambda: False)
+    assert on_a_device(tmp_path, monkeypatch, every, lambda batch: 1.0).run_epoch()
     assert DeviceLoss.reads == 2 * looks
     run = on_a_device(
         tmp_path, monkeypatch, every, lambda batch: float("nan") if batch == 2 else 1.0
     )
     with pytest.raises(tp.DivergenceError, match=f"at step {noticed} of epoch 1"):
-        run.run_epoch(lambda: False)
+        run.run_epoch()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
@@ -509,6 +511,22 @@ def test_a_run_does_not_depend_on_what_else_was_drawn(tmp_path):
     ]
     losses = [run.run() and run.history[0]["train_loss"] for run in runs]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.usefixtures("_no_curves")
+def test_a_finished_run_is_freed_at_once(tmp_path):
+    """With its images and its network, without the collector of cycles: a sweep makes hundreds of
+    runs in one process."""
+    run = Run(Config(**{**TINY, "epochs": 1}), tmp_path)
+    gc.collect()
+    gc.disable()
+    try:
+        assert run.run()
+        still_there = [weakref.ref(run), weakref.ref(run.model), weakref.ref(run.train.images)]
+        del run
+        assert [found() for found in still_there] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_more_images_than_there_are_are_refused(tmp_path):

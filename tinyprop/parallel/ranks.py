@@ -53,6 +53,16 @@ class Ranks:
         self.should_stop: Callable[[], bool] = lambda: False  # whether this rank was asked to
         self.stop_requests: Any = 0  # how many ranks were asked to, when the last step ended
 
+    @contextmanager
+    def asking(self, should_stop: Callable[[], bool]) -> Iterator[None]:
+        """In a `with` block: this rank was asked to stop if `should_stop` says so. Afterwards it is
+        forgotten, with all that it refers to."""
+        before, self.should_stop = self.should_stop, should_stop
+        try:
+            yield
+        finally:
+            self.should_stop = before
+
     @property
     def first(self) -> bool:
         return self.rank == 0

@@ -89,9 +89,10 @@ class Run(Training):
         with ExitStack() as stack, stop_on_signals() as signalled:
             self.ranks.from_first(lambda: stack.enter_context(locked(self.out)))
             self.start(resume)
+            stack.enter_context(self.ranks.asking(lambda: signalled() or self.should_stop()))
             self.display = stack.enter_context(self.new_display())
             while self.epoch < self.config.epochs:
-                if not self.run_epoch(signalled):
+                if not self.run_epoch():
                     self.stop()
                     return False
                 self.finish_epoch()
@@ -110,9 +111,8 @@ class Run(Training):
         for note in self.samples.notes:
             self.say(note)
 
-    def run_epoch(self, signalled: Callable[[], bool]) -> bool:
+    def run_epoch(self) -> bool:
         """The batches that are left of the present epoch; False if stopped before the end."""
-        self.ranks.should_stop = lambda: signalled() or self.should_stop()
         self.started = self.saved = time.perf_counter()
         self.images = 0
         self.display.start_epoch(self.epoch, self.batch)

@@ -447,10 +447,71 @@ class DrawingInEvaluation(nn.Module):
         return 2.0 * x
 
 
+class WrongInTraining(nn.Module):
+    """The gradient of training alone, whose output is that of evaluation."""
+
+    def __init__(self):
+        self.weight = tp.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    def forward(self, x):
+        return Product()(x, self.weight) if self.training else x * self.weight
+
+
+class WrongSecondOrderInTraining(nn.Module):
+    def forward(self, x):
+        return Square()(x) if self.training else x * x
+
+
+class UpcastInEvaluation(nn.Module):
+    def forward(self, x):
+        return 1.5 * x if self.training else x * np.array([1.5])
+
+
+class Remembering(nn.Module):
+    """It keeps its output for the next input of the same shape."""
+
+    def __init__(self):
+        self.outputs = {}
+
+    def forward(self, x):
+        if x.shape not in self.outputs:
+            self.outputs[x.shape] = (2.0 * x).detach()
+        return self.outputs[x.shape].astype(x.dtype)
+
+
+class Folded(nn.Module):
+    """In evaluation, its weight is computed once, and stays if the parameter changes."""
+
+    def __init__(self):
+        self.weight = tp.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        self.known = {}
+
+    def forward(self, x):
+        if self.training:
+            return x * F.tanh(self.weight)
+        if "weight" not in self.known:
+            self.known["weight"] = np.tanh(self.weight.numpy())
+        return x * tp.tensor(self.known["weight"]).astype(x.dtype)
+
+
+class SeedingNumPy(nn.Module):
+    """The same numbers in every call, and in whatever else draws from this generator."""
+
+    def forward(self, x):
+        np.random.seed(0)  # noqa: NPY002
+        return x * float(1.0 + np.random.random())  # noqa: NPY002
+
+
 FAULTS = {  # the check that finds it, and words of what it says
     WrongWeightGradient: ("gradients", "order 1, parameter 'weight', index (", "seed=3"),
     WrongSecondOrder: ("gradients", "order 2", "the gradient is"),
     WrongInEvaluation: ("gradients", "evaluation, order 1", "'weight'"),
+    WrongInTraining: ("gradients", "training, order 1", "'weight'"),
+    WrongSecondOrderInTraining: ("gradients", "training, order 2"),
+    UpcastInEvaluation: ("dtype", "float64 for inputs of float32, in evaluation"),
+    Remembering: ("calls", "after a call with other inputs (seed=3)", "is expected"),
+    Folded: ("calls", "in evaluation, after a call with other inputs and parameters"),
+    SeedingNumPy: ("repeated", "moves or seeds NumPy's generator"),
     Upcast: ("dtype", "float64 for inputs of float32"),
     Downcast: ("dtype", "float32 for inputs of float64"),
     WideBuffer: ("dtype", "'mean' is float64"),
@@ -530,6 +591,12 @@ def test_what_is_no_question_is_refused(rng):
             return x.sum()
 
     assert_explained(tp.ShapeError, lambda: check_layer(Total(), np.ones((2, 3))), "samples to")
+
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, 2.0 * x
+
+    assert_explained(tp.ShapeError, lambda: check_layer(Pair(), np.ones((2, 3))), "side by side")
     with pytest.raises(tp.ShapeError, match="linear"):
         check_layer(nn.Linear(4, 2), np.ones((2, 3)))
 

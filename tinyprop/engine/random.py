@@ -1,6 +1,7 @@
 """The random generator of each thread, and random numbers that are the same on both backends."""
 
 import math
+import pickle  # nosec B403
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 def new_generator(seed: int | list[int]) -> "np.random.Generator":
     return np.random.default_rng(seed)
+
+
+def numpy_generator() -> bytes:
+    """The state of NumPy's generator that a whole process shares. (That of Python's `random` says
+    nothing: the threads of a dask worker draw from it, too.)"""
+    return pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002 (we only look)
 
 
 def next_key(random: "np.random.Generator | None" = None) -> int:

@@ -1,6 +1,7 @@
 """Everything that a layer promises to the rest of the library, tried out."""
 
 import copy
+import itertools
 import pickle  # nosec B403
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +23,7 @@ from ..nn.module import Module, evaluating, observing
 from .failure import Wrong, run_checks
 from .gradients import Leaf, compare_with_differences
 from .parts import in_two_parts
-from .state import differing, untouched
+from .state import differing, moves_numpy, untouched
 
 SAMPLES = 8  # of a batch that are looked at one by one
 CLOSE = 1e-10  # in float64: computations that differ in the order of their sums only
@@ -43,6 +44,7 @@ def check_layer(
     CheckError that says everything that is wrong. Afterwards the layer is as before.
 
     - repeated: the same seed gives the same output, so random numbers come from tinyprop.
+    - calls: an output depends on the inputs and on what the layer keeps, not on earlier calls.
     - inputs: they stay as they are, and the order of their memory does not matter.
     - output: a later call leaves it as it is; it is the same with and without a recorded graph.
     - parameters: every tensor that has a gradient is an input or a parameter.
@@ -114,7 +116,8 @@ class Subject:
             raise ShapeError(
                 f"{self.name}, which maps {sizes[0]} samples to {what}",
                 "a layer maps a batch to one tensor, whose first axis counts the same samples",
-                "a layer that returns one tensor of shape (N, ...)",
+                "a Module that returns one tensor of shape (N, ...), such as the outputs of this "
+                "one side by side: F.concatenate(layer(x), axis=1)",
             )
 
     @property
@@ -150,6 +153,10 @@ class Subject:
             values = array.astype(dtype or array.dtype) if is_float else array.copy()
             tensors.append(Tensor(values, requires_grad=requires_grad and is_float))
         return tensors
+
+    def others(self) -> list[Tensor]:
+        """Other inputs: half of the numbers, and the same integers for other samples."""
+        return [x * 0.5 if x.dtype.kind == "f" else x[::-1] for x in self.inputs()]
 
     def run(self, layer: Module, inputs: Sequence[Tensor] | None = None) -> Tensor:
         """One call, with the random numbers of the seed."""
@@ -276,15 +283,44 @@ def _largest_place(expected: HostArray, found: HostArray) -> str:
 
 
 def check_repeated(subject: Subject) -> None:
-    first, second = (subject.outputs(subject.fresh()) for _ in range(2))
-    compare(
-        first,
-        second,
-        f"two calls with seed={subject.seed}",
+    rule = (
         "the same seed gives the same output: random numbers come from tinyprop's generator, and "
-        "what a layer keeps is its own",
+        "what a layer keeps is its own"
+    )
+    hint = (
         "tp.functional.dropout, tp.rand or tp.randn; for other random numbers, a seed in __init__; "
-        "nothing kept in a class attribute",
+        "nothing kept in a class attribute"
+    )
+    first, second = (subject.outputs(subject.fresh()) for _ in range(2))
+    compare(first, second, f"two calls with seed={subject.seed}", rule, hint)
+    if moves_numpy(lambda: subject.outputs(subject.fresh())):
+        got = f"a {subject.name} that moves or seeds NumPy's generator of the whole process"
+        raise Wrong(got, rule, hint)
+
+
+def check_calls(subject: Subject) -> None:
+    for training in MODES.values():
+        used = subject.fresh(training=training)
+        if used is subject.layer:
+            return  # there are no copies
+        with no_grad(), observing():
+            subject.run(used, subject.others())
+            _compare_with_new(subject, used, subject.fresh(training=training), "other inputs")
+            new = subject.fresh(training=training)
+            for layer in (used, new):
+                _move_parameters(subject, layer)
+            _compare_with_new(subject, used, new, "other inputs and parameters")
+
+
+def _compare_with_new(subject: Subject, used: Module, new: Module, earlier: str) -> None:
+    mode = "training" if used.training else "evaluation"
+    expected, found = (to_numpy(subject.run(layer)._data).copy() for layer in (new, used))
+    compare(
+        {"output": expected},
+        {"output": found},
+        f"in {mode}, after a call with {earlier} (seed={subject.seed})",
+        "an output depends on the inputs and on what the layer keeps, not on earlier calls",
+        "nothing that a call has computed is kept for the next one, unless it is part of the state",
     )
 
 
@@ -321,11 +357,10 @@ def check_inputs(subject: Subject) -> None:
 def check_output(subject: Subject) -> None:
     for mode, training in MODES.items():
         layer = subject.fresh(training=training)
-        others = [x * 0.5 if x.dtype.kind == "f" else x for x in subject.inputs()]
         with no_grad():
             out = subject.run(layer)
             before = to_numpy(out._data).copy()
-            subject.run(layer, others)
+            subject.run(layer, subject.others())
         compare(
             {"output": before},
             {"output": to_numpy(out._data)},
@@ -366,12 +401,13 @@ def check_parameters(subject: Subject) -> None:
 def check_dtype(subject: Subject) -> None:
     rule = "a layer keeps the dtype of its inputs"
     hint = "Python numbers as constants, not float64 arrays"
-    for dtype in (float32, float64):
-        layer = subject.fresh(dtype, training=True)
+    for dtype, training in itertools.product((float32, float64), MODES.values()):
+        layer = subject.fresh(dtype, training)
         before = {name: value.dtype for name, value in layer.state_dict().items()}
         out = subject.run(layer, subject.inputs(dtype))
         if out.dtype != dtype:
-            got = f"{out.dtype} for inputs of {np.dtype(dtype)} (seed={subject.seed})"
+            when = "" if training else ", in evaluation"
+            got = f"{out.dtype} for inputs of {np.dtype(dtype)}{when} (seed={subject.seed})"
             raise Wrong(got, rule, hint)
         for name, value in layer.state_dict().items():
             if value.dtype != before.get(name, value.dtype):
@@ -380,11 +416,10 @@ def check_dtype(subject: Subject) -> None:
 
 
 def check_gradients_of_layer(subject: Subject) -> None:
-    outputs = subject.outputs(subject.fresh())
-    is_same = largest_difference(outputs["training"], outputs["evaluation"]) == 0.0
+    is_same = _computes_the_same(subject)
     for mode, training in MODES.items():
         if is_same and training:
-            continue
+            continue  # evaluation says it
         layer = subject.fresh(float64, training)
         inputs = subject.inputs(float64, requires_grad=True)
         leaves = [Leaf(f"input {i}", x) for i, x in enumerate(inputs) if x.requires_grad]
@@ -400,6 +435,22 @@ def check_gradients_of_layer(subject: Subject) -> None:
         except GradientError as error:
             got, rule, hint = error.args
             raise Wrong(f"{mode}, {got}", rule, hint) from None
+
+
+def _computes_the_same(subject: Subject) -> bool:
+    """Whether a layer does the same in training and in evaluation: the same ops, with the same
+    output and the same gradients."""
+    kinds = []
+    for training in MODES.values():
+        layer = subject.fresh(float64, training)
+        out = subject.run(layer, subject.inputs(float64, requires_grad=True))
+        ops, _ = inputs_first(node_of(out))
+        kinds.append([type(op) for op in ops])
+    if kinds[0] != kinds[1]:
+        return False
+    first, second = (subject.results(float64, training) for training in MODES.values())
+    is_equal = (largest_difference(first[name], second[name]) == 0.0 for name in first)
+    return first.keys() == second.keys() and all(is_equal)
 
 
 def check_float32(subject: Subject) -> None:
@@ -543,16 +594,20 @@ def check_state(subject: Subject) -> None:
 
 def _train(subject: Subject, layer: Module) -> None:
     """What a training does to a layer: parameters and running estimates move."""
-    random = new_generator(subject.seed)
-    for p in layer.parameters():
-        step = 0.1 * random.standard_normal(p.shape)
-        p.data = as_array(p._data * (1.0 + from_host(step, like=p._data, dtype=p.dtype)))
+    _move_parameters(subject, layer)
     layer.train()
     if has_refresh(layer) and len(subject.arrays) == 1:
         refresh(layer, subject.inputs()[0])
     for _ in range(2):
         with no_grad():
             subject.run(layer)
+
+
+def _move_parameters(subject: Subject, layer: Module) -> None:
+    random = new_generator(subject.seed)
+    for p in layer.parameters():
+        step = 0.1 * random.standard_normal(p.shape)
+        p.data = as_array(p._data * (1.0 + from_host(step, like=p._data, dtype=p.dtype)))
 
 
 def check_copy(subject: Subject) -> None:
@@ -696,6 +751,7 @@ def check_plain(subject: Subject) -> None:
 
 CHECKS: dict[str, Callable[[Subject], None]] = {
     "repeated": check_repeated,
+    "calls": check_calls,
     "inputs": check_inputs,
     "output": check_output,
     "parameters": check_parameters,

@@ -1,15 +1,17 @@
 """Leaving a module as it was found, and what has changed in one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import is_array, to_numpy
-from ..engine.random import generator
+from ..engine.random import generator, numpy_generator
 from ..engine.tensor import Tensor
 from ..nn.module import Module
+
+UNLIKELY_SEED = 3_141_592_653  # that no layer sets
 
 
 @contextmanager
@@ -48,6 +50,24 @@ def untouched(module: Module) -> Iterator[None]:
             vars(part).clear()
             vars(part).update(before)
         random.bit_generator.state = state_of_random
+
+
+def moves_numpy(call: Callable[[], Any]) -> bool:
+    """Whether a call draws from NumPy's generator of the whole process, or seeds it. Afterwards
+    that generator is as before.
+
+    >>> from tinyprop.testing.state import moves_numpy
+    >>> moves_numpy(np.random.random), moves_numpy(lambda: np.random.seed(0)), moves_numpy(dict)
+    (True, True, False)
+    """
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(UNLIKELY_SEED)  # noqa: NPY002
+    try:
+        start = numpy_generator()
+        call()
+        return numpy_generator() != start
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
 
 
 def differing(first: Module, second: Module) -> list[str]:

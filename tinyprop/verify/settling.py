@@ -1,7 +1,6 @@
 """Settling claims: here, or side by side in other processes. A bad claim does not stop others."""
 
 import math
-import pickle  # nosec B403
 import traceback
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Executor
@@ -11,11 +10,9 @@ from inspect import isgenerator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..engine.arrays import default_backend, use_backend
 from ..engine.errors import explain, parts_of
-from ..engine.random import generator, manual_seed
+from ..engine.random import generator, manual_seed, numpy_generator
 from ..engine.threads import blas_threads
 from ..parallel.executors import should_stop
 from ..report.estimate import Estimate
@@ -186,7 +183,7 @@ def measured(wanted: Claim | Reference, sampler: Sampler) -> Measured:
             return Measured((), "its file cannot be loaded", str(error))
     if wanted.problem:
         return Measured((), "it cannot be settled", wanted.problem)
-    before = global_generator()
+    before = numpy_generator()
     try:
         cases, reason = collected(wanted.measure(sampler))
     except CancelledError:
@@ -194,17 +191,11 @@ def measured(wanted: Claim | Reference, sampler: Sampler) -> Measured:
     except (Exception, SystemExit) as error:
         return Measured((), "it raises an error", raised(wanted, error))
     problem = problem_with(wanted, cases, reason)
-    if not problem and global_generator() != before:
+    if not problem and numpy_generator() != before:
         problem = drawn_elsewhere(wanted)
     if problem:
         return Measured((), "it is not a claim", problem)
     return Measured(tuple(cases), reason)
-
-
-def global_generator() -> bytes:
-    """The state of NumPy's generator that a whole process shares. (That of Python's `random` says
-    nothing of a claim: the threads of a dask worker draw from it, too.)"""
-    return pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002 (we only look)
 
 
 def collected(findings: Any) -> tuple[list[Any], Any]:

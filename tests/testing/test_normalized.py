@@ -160,3 +160,10 @@ def test_false_alarms_are_as_rare_as_stated():
         except CheckError:
             alarms += 1
     assert alarms <= 25
+
+
+@pytest.mark.parametrize("shape", [0, (3, -1), 2.5, (2.0,)])
+def test_a_shape_has_whole_numbers(shape):
+    assert_explained(
+        tp.ShapeError, lambda: check_normalized(nn.Identity(), shape), "whole numbers, at least 1"
+    )

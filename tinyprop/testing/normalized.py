@@ -105,7 +105,13 @@ def _sample_shape(layer: Module, shape: int | tuple[int, ...] | None) -> tuple[i
             "inputs are drawn, so the shape of one sample must be known",
             "check_normalized(layer, (3, 8, 8))",
         )
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    is_shape = all(isinstance(size, int) and size > 0 for size in sizes)
+    if not is_shape:
+        got = f"check_normalized with shape={shape!r}"
+        rule = "the shape of one sample has whole numbers, at least 1"
+        raise ShapeError(got, rule, "check_normalized(layer, (3, 8, 8))")
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)

@@ -248,10 +248,15 @@ def _execute(path: Path, text: str, content: str) -> ModuleType:
         del sys.modules[name], _modules[name]
         if not isinstance(error, (Exception, SystemExit)):
             raise  # an interrupt
-        reason, rule, hint = str(error), "the file can be imported", f"python {path}"
+        reason = " ".join(str(error).split())
+        rule, hint = "the file can be imported", f"python {path}"
         parts = parts_of(error)
         if parts is not None:
             reason, rule, hint = parts
+        elif isinstance(error, ImportError) and "relative import" in reason:
+            rule = "a file is imported by itself, not as a part of its package"
+            absolute = f"from {path.parent.name}.helper import name"
+            hint = f"{absolute}, with PYTHONPATH={path.parent.parent}"
         elif isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name):
             rule = f"the folder of {error.name!r} is on Python's path, as other modules are"
             hint = f"PYTHONPATH={path.parent}"

@@ -16,9 +16,11 @@ from tinyprop.verify import (
     Case,
     Estimate,
     Sampler,
+    canonical_claims,
     closed_forms,
     init_claims,
     judge,
+    pooling_claims,
     residual_claims,
 )
 from tinyprop.verify.case import UNSETTLED
@@ -277,6 +279,39 @@ def test_a_wrong_engine_or_number_is_caught(id, place, wrong, monkeypatch):
     (result,) = tp.verify.run([id])
     assert result.verdict == UNSETTLED
     assert not result.as_expected
+
+
+def test_a_single_violation_refutes_a_bound(monkeypatch):
+    """In one of many matrices; the mean of such a count lies within its error bar of 0."""
+    right = canonical_claims.error_and_bound
+    calls = []
+
+    def wrong_once(covariance):
+        error, bound = right(covariance)
+        calls.append(bound)
+        return (1.01 * bound if len(calls) == 100 else error), bound
+
+    monkeypatch.setattr(canonical_claims, "error_and_bound", wrong_once)
+    (result,) = tp.verify.run(["C05"], threads=1)
+    assert result.cases[0].estimate.mean == 1
+    assert (result.verdict, result.reason[:11]) == (UNSETTLED, "1 violation")
+
+
+def test_sizes_of_maps_are_computed_from_the_architecture(monkeypatch):
+    """Another one, whose first pool has no padding, has other sizes."""
+    other = pooling_claims.NIN.replace("P(3,2,1,max)", "P(3,2,0,max)")
+    monkeypatch.setattr(pooling_claims, "NIN", other)
+    (result,) = tp.verify.run(["C40"])
+    assert (result.verdict, "32, 15, 15" in result.reason) == ("holds", True)
+
+
+def test_the_second_term_of_a_growth_is_noticed(monkeypatch):
+    """ln p = 2 k sqrt(L) + d ln L: with another d, the claim is not settled."""
+    right = residual_claims.derf_gain
+    monkeypatch.setattr(residual_claims, "derf_gain", lambda L, a: right(L, a) * L**0.1)
+    (result,) = tp.verify.run(["N29"], samples=1000)
+    contradicted = [case.what for case in result.cases if case.contradicted]
+    assert "growth of ln p - d ln L with sqrt(L), Derf" in contradicted
 
 
 def test_a_wrong_paper_is_told_from_a_right_one():

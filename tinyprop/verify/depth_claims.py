@@ -7,6 +7,7 @@ how much is drawn. A formula for infinitely wide networks is measured at two wid
 extrapolates."""
 
 import json
+import math
 import statistics
 from collections.abc import Iterator
 from functools import partial
@@ -269,10 +270,12 @@ def hidden_means(mc: Sampler) -> Findings:
     either: a pre-activation u is N(m, v) over inputs, and its mean m is N(0, k) over units, with v
     and k as in C21. The mean size of E o is an integral over m."""
 
+    inputs = 1000
+
     def draw(random: Generator, width: int) -> dict[str, float]:
         """The mean size of the units' means over inputs, after each layer of an untrained
         network."""
-        x = gaussian(random, 1000, width)
+        x = gaussian(random, inputs, width)
         sizes = {}
         network = random_layers(random, normprop_layers(width, DEPTH - 1))
         for number, layer in enumerate(network, start=2):
@@ -291,14 +294,25 @@ def hidden_means(mc: Sampler) -> Findings:
     means = moments.gaussian("relu", np.sqrt(k) * z, np.sqrt(v)).mean - C2  # (layers, nodes)
     sizes = abs(means) @ weights / C1
     average = float(sizes.mean())
+
+    def too_large(size: float) -> float:
+        """A mean over inputs has an error, of variance 1/inputs or less. It adds to the variance of
+        a unit's mean, and so at most this to the size of a normal one."""
+        return 1.0 / (math.pi * inputs * size)
+
     yield beside(
         f"mean |E o| arriving at layers 2 to 9, untrained (in print: {MEAN_INPUTS['normprop']})",
         exact=average,
         measured=limit_of(tallies, "arriving"),
+        tolerance=too_large(average),
     )
     for layer, exact in ((2, sizes[0]), (DEPTH, sizes[-1])):
-        found = limit_of(tallies, f"arriving at {layer}")
-        yield beside(f"the same, layer {layer}", exact=float(exact), measured=found)
+        yield beside(
+            f"the same, layer {layer}",
+            exact=float(exact),
+            measured=limit_of(tallies, f"arriving at {layer}"),
+            tolerance=too_large(exact),
+        )
     return f"{trained_means()}. Before training {average:.2f} is expected, not 0"
 
 

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tinyprop.cli import main
 from tinyprop.verify import Case, Estimate, claim, claims, run
+from tinyprop.verify.command import seed_number
 from tinyprop.verify.figures import FIGURES
 from tinyprop.verify.ledger import LEDGER
 from tinyprop.verify.monte_carlo import Sampler
@@ -136,9 +137,9 @@ def test_an_unexpected_verdict_is_exit_status_1(monkeypatch, capsys):
 
 WRONG = (
     "C99,--samples 0,--samples 1.5,--samples many,--until 0,--until nan,--samples 10 --until "
-    "1,--backend x,--seed x"
+    "1,--backend x,--seed x,--seed -1,--seed 1e3"
 )
-WRONG += ",--family x,N01 --family dyt"
+WRONG += ",--family x,N01 --family dyt,--json a.md --report ./a.md,--report a.md --report a.md"
 
 
 @pytest.mark.parametrize("arguments", WRONG.split(","))
@@ -147,6 +148,11 @@ def test_bad_arguments_exit_with_2(arguments, capsys):
         main(["verify", *arguments.split()])
     assert caught.value.code == 2
     assert "See tinyprop verify --help" in capsys.readouterr().err
+
+
+def test_a_seed_keeps_all_its_digits(capsys):
+    assert main(["verify", "C06", "--seed", "123456789012345678901234567891"]) == 0
+    assert seed_number("123456789012345678901234567891") % 10 == 1
 
 
 def test_a_family_and_the_source_of_a_claim(capsys):

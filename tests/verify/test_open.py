@@ -97,6 +97,51 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         "'a', without either",
         "rule: a case has an exact number, a measured one, or both",
     ),
+    "a name that is no text": (
+        'def bad(mc):\n    """So."""\n    yield claimed(3, 1.0, exact=1.0)\n    return "so"',
+        "a case named 3",
+        "rule: a case says in words what its number is",
+    ),
+    "an infinite tolerance": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield claimed("a", 1.0, exact=5.0, measured=1.0, tolerance=float("inf"))\n'
+        '    return "so"',
+        "'a', tolerance is inf",
+        "rule: the numbers of a case are finite",
+    ),
+    "a negative rounding": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield claimed("a", 1.0, exact=1.0, rounding=-0.1)\n    return "so"',
+        "'a', rounding is -0.1",
+        "rule: it is 0 or more",
+    ),
+    "an unknown relation": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield tp.verify.Case("a", 1.0, 2.0, relation="about")\n    return "so"',
+        "'a', relation is 'about'",
+        "rule: a relation is one of: equal to, at most",
+    ),
+    "a text as number": (
+        'def bad(mc):\n    """So."""\n    yield tp.verify.Case("a", "1.0", 2.0)\n    return "so"',
+        "'a', claimed is '1.0'",
+        "rule: the numbers of a case are Python's",
+    ),
+    "a number as estimate": (
+        'def bad(mc):\n    """So."""\n'
+        '    yield tp.verify.Case("a", 1.0, 2.0, estimate=1.0)\n    return "so"',
+        "'a', its estimate is a float",
+        "rule: what was measured is an Estimate",
+    ),
+    "no end": (
+        'def bad(mc):\n    """So."""\n    while True:\n        yield claimed("a", 1.0, exact=1.0)',
+        "which yields more than 10,000 cases",
+        "rule: the function of a claim ends",
+    ),
+    "a blank reason": (
+        'def bad(mc):\n    """So."""\n    yield claimed("a", 1.0, exact=1.0)\n    return "  "',
+        "which returns '  '",
+        "rule: the function of a claim returns the reason",
+    ),
     "an array": (
         'def bad(mc):\n    """So."""\n'
         '    yield claimed("a", 1.0, exact=np.ones(3))\n    return "so"',
@@ -187,7 +232,7 @@ def test_a_bad_claim_says_what_is_wrong_and_others_still_run(kind, tmp_path, cap
     function, got, more = BAD[kind]
     text = f'{GOOD}\n@claim("X2", "2", "A bad one.")\n{function}\n'
     path = written(tmp_path, text, "bad.py")
-    assert main(["verify", str(path)]) == 1
+    assert main(["verify", str(path), "-v"]) == 1
     said = capsys.readouterr().out
     assert "not as expected: X2." in said
     good, bad = tp.verify.run([path])
@@ -242,6 +287,64 @@ def test_a_wrong_expected_verdict_or_id_is_said():
     assert "expected='hold'" in first.problem
     assert "try:  did you mean 'holds'?" in first.problem or "holds" in first.problem
     assert "claim 'X 4'" in second.problem
+
+
+WRONG_WORDS = {
+    '"X2", "", "A statement."': "without a section",
+    '"X2", "2", "  "': "without a statement",
+    '"X2", "2", "A statement.", expected=["holds"]': "with expected=['holds']",
+    '"X2", "2", "A statement.", expected="hold"': "with expected='hold'",
+    '"X2", "2", "A statement.", family=3': "with family=3",
+    '"X2", "2", "A statement.", family="all"': "with family='all'",
+}
+
+
+@pytest.mark.parametrize("words", WRONG_WORDS)
+def test_wrong_words_of_a_claim_are_said_and_listed(words, tmp_path, capsys):
+    bad = f'@claim({words})\ndef bad(mc):\n    """So."""\n    yield\n'
+    path = written(tmp_path, f"{GOOD}\n{bad}")
+    assert main(["verify", str(path), "--list"]) == 0
+    assert "unsettled" in capsys.readouterr().out
+    assert main(["verify", str(path), "-v"]) == 1
+    assert "✓ holds" in capsys.readouterr().out
+    _, result = tp.verify.run([path])
+    assert WRONG_WORDS[words] in result.problem
+    assert [line[:5] for line in result.problem.splitlines()] == ["got: ", "rule:", "try: "]
+    assert "mine" in {one.family for one in tp.verify.claims("all")}
+
+
+ODD = r"""
+@claim("X2", "Mü (2026),\n§ 2", "Größe ≥ 0,\n\n中文 | `code` <b>, and half a character: \ud800.")
+def odd(mc):
+    '''Because \ud800.'''
+    yield claimed("naïve |\nname", 1.0, exact=1.0)
+    return "weil\nε < 中文"
+"""
+
+
+def test_odd_words_are_written_and_lines_are_joined(tmp_path, capsys):
+    path = written(tmp_path, f"{GOOD}{ODD}")
+    names = [tmp_path / name for name in ("report.md", "report.html", "numbers.json")]
+    words = ["--report", str(names[0]), "--report", str(names[1]), "--json", str(names[2])]
+    assert main(["verify", str(path), "-v", *words]) == 0
+    page = names[0].read_text(encoding="utf-8")
+    assert "## X2 Größe ≥ 0, 中文 | `code` <b>, and half a character: ?." in page
+    assert "**✓ holds**: weil ε < 中文" in page
+    assert "| naïve \\| name | 1 | 1 |" in page
+    _, odd = json.loads(names[2].read_text(encoding="utf-8"))
+    assert odd["section"] == "Mü (2026), § 2"
+    assert "&lt;b&gt;" in names[1].read_text(encoding="utf-8")
+
+
+def test_a_part_of_a_package_says_how_to_import(tmp_path, capsys):
+    (tmp_path / "pack").mkdir()
+    path = written(tmp_path / "pack", f"from .helper import x\n{GOOD}")
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", str(path)])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "attempted relative import" in said
+    assert f"try:  from pack.helper import name, with PYTHONPATH={tmp_path}" in said
 
 
 def test_a_file_that_changed_is_read_again(tmp_path):
@@ -371,3 +474,13 @@ def test_ours_are_entered_by_the_public_decorator():
     assert tp.verify.claim is claim
     assert claimed("a", "1.47", exact=1.4749).error == 0.0
     assert claimed("a", "1.47", exact=1.4751).error > 0.0
+
+
+@pytest.mark.parametrize(
+    ("printed", "half"), [("1.47", 0.005), ("12", 0.5), ("1e-3", 5e-4), ("-1.5e-4", 5e-6)]
+)
+def test_a_number_in_print_has_the_digits_that_are_printed(printed, half):
+    case = claimed("a", printed, exact=float(printed) + 1.01 * half)
+    assert case.rounding == pytest.approx(half)
+    assert case.error > 0.0
+    assert claimed("a", printed, exact=float(printed) + 0.99 * half).error == 0.0

@@ -65,7 +65,8 @@ def write_whole(path: Path, content: bytes, durable: bool = True) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Indented, for people and for version control."""
-    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, text.encode(errors="replace"))
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], durable: bool = True) -> None:

@@ -14,6 +14,7 @@ measured.
 
 import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from ..engine.errors import explain
@@ -177,6 +178,7 @@ class Said:
 
 
 AS_DERIVED = "as derived"
+KNOWN_RELATIONS = ("equal to", "at most", "at least", "differs from", AS_DERIVED)
 # for `claimed`: the paper says a law, and prints no number; the exact number is what it makes here
 as_derived = Said(AS_DERIVED, None)
 
@@ -239,8 +241,7 @@ def claimed(
         got = f"claimed({what!r}, as_derived) without an exact number"
         raise ValueError(explain(got, "the claim is judged by that number", "exact=0.3989"))
     if isinstance(value, str):
-        decimals = len(value.partition(".")[2])
-        rounding = rounding or 0.5 * 10.0**-decimals
+        rounding = rounding or half_a_unit(value)
     estimate, neglected = as_estimate(what, measured)
     return Case(
         what,
@@ -248,11 +249,21 @@ def claimed(
         None if exact is None else as_float(what, "exact", exact),
         estimate,
         relation,
-        rounding,
-        scale,
-        scatter,
-        tolerance=tolerance + neglected,
+        as_float(what, "rounding", rounding),
+        None if scale is None else as_float(what, "scale", scale),
+        as_float(what, "scatter", scatter),
+        tolerance=as_float(what, "tolerance", tolerance) + neglected,
     )
+
+
+def half_a_unit(printed: str) -> float:
+    """Half a unit of the last digit of a number in print.
+
+    >>> half_a_unit("1.47"), half_a_unit("12"), half_a_unit("1.5e-3")
+    (0.005, 0.5, 5e-05)
+    """
+    exponent = Decimal(printed).as_tuple().exponent
+    return 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0  # not so of "nan"
 
 
 def as_number(what: str, value: float | str | Said, exact: float | None) -> float | None:
@@ -295,7 +306,8 @@ def beside(
     """
     estimate, neglected = as_estimate(what, measured)
     number = None if exact is None else as_float(what, "exact", exact)
-    return Case(what, None, number, estimate, tolerance=tolerance + neglected, judged=False)
+    neglected += as_float(what, "tolerance", tolerance)
+    return Case(what, None, number, estimate, tolerance=neglected, judged=False)
 
 
 def as_estimate(what: str, found: Estimate | Limit | float | None) -> tuple[Estimate | None, float]:
@@ -305,6 +317,58 @@ def as_estimate(what: str, found: Estimate | Limit | float | None) -> tuple[Esti
     if found is None or isinstance(found, Estimate):
         return found, 0.0
     return Estimate(as_float(what, "measured", found), 0.0, 1), 0.0
+
+
+def fault_of(case: Case) -> tuple[str, str, str] | None:
+    """What is wrong with a case that somebody has made, in three parts.
+
+    >>> got, rule, hint = fault_of(claimed("a mean", 1.0, exact=1.0, tolerance=-0.1))
+    >>> print(got)
+    'a mean', tolerance is -0.1
+    """
+    if not isinstance(case.what, str) or not case.what.strip():
+        rule = "a case says in words what its number is"
+        return f"a case named {case.what!r}", rule, "tp.verify.claimed('E max(0, X)', ...)"
+    if case.relation not in KNOWN_RELATIONS:
+        rule = f"a relation is one of: {', '.join(KNOWN_RELATIONS)}"
+        return f"{case.what!r}, relation is {case.relation!r}", rule, "tp.verify.at_most(0.4)"
+    if not isinstance(case.estimate, Estimate | None):
+        got = f"{case.what!r}, its estimate is a {type(case.estimate).__name__}"
+        return got, "what was measured is an Estimate", "tp.verify.claimed(..., measured=0.4)"
+    is_empty = case.exact is None and case.estimate is None
+    if is_empty and (case.is_judged or case.claimed is None):
+        rule = "a case has an exact number, a measured one, or both"
+        return f"{case.what!r}, without either", rule, "exact=0.3989, or measured=..."
+    return fault_of_numbers(case)
+
+
+def fault_of_numbers(case: Case) -> tuple[str, str, str] | None:
+    lengths: dict[str, Any] = {
+        "rounding": case.rounding,
+        "scatter": case.scatter,
+        "tolerance": case.tolerance,
+        "scale": case.scale,
+    }
+    numbers = {"claimed": case.claimed, "exact": case.exact}
+    if case.estimate is not None:
+        numbers["measured"] = case.estimate.mean
+        lengths["its error bar"] = case.estimate.half_width
+    for name, value in {**numbers, **lengths}.items():
+        if value is None:
+            continue
+        got = f"{case.what!r}, {name} is {value!r}"
+        if not isinstance(value, float | int):
+            return got, "the numbers of a case are Python's", "tp.verify.claimed(...), or float(x)"
+        if not math.isfinite(value):
+            hint = "look for 0/0, for an overflow, and for an error bar of one sample"
+            return got, "the numbers of a case are finite", hint
+        if name in lengths and value < 0:
+            return (
+                got,
+                "it is 0 or more",
+                f"{name}={-value!r}" if name in vars(case) else "its size",
+            )
+    return None
 
 
 def judge(cases: tuple[Case, ...]) -> str:

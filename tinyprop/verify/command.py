@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", type=positive, metavar="SE", help="sample until the standard error is this small"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="random seed (%(default)s)"
+        "--seed", type=seed_number, default=0, metavar="S", help="random seed (%(default)s)"
     )
     parser.add_argument(
         "--backend", choices=["numpy", "cupy"], help="where to compute (default: TINYPROP_BACKEND)"
@@ -92,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def seed_number(text: str) -> int:
+    """The value of --seed, checked: with all its digits, however many."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def report_file(text: str) -> Path:
     """The value of --report, checked."""
     path = Path(text)
@@ -105,8 +112,11 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         picked = chosen(options.claims or None, options.family)
     except (FileNotFoundError, ImportError, ValueError) as error:
         parser.error(str(error))
-    for path in (options.json, *options.report):
-        if path and (path.is_symlink() or (path.exists() and not path.is_file())):
+    outputs = [path for path in (options.json, *options.report) if path]
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        parser.error(f"{', '.join(map(str, outputs))}: each file is written once")
+    for path in outputs:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
             parser.error(f"{path} is not a regular file, and will not be replaced")
     columns = shutil.get_terminal_size((100, 24)).columns
     report = Report(columns, color=has_color(sys.stdout), ascii=not can_show(sys.stdout.encoding))

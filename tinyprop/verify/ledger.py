@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ Findings: TypeAlias = Generator[Case, None, str]
 Measure: TypeAlias = Callable[[Sampler], Findings]
 
 OURS = Path(__file__).parent
+ALL = "all"  # the name of every family at once
 ID = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -107,18 +108,30 @@ def claim(
     def enter(measure: Measure) -> Claim:
         check_is_entered_right(id, section, statement, measure)
         stem = Path(measure.__code__.co_filename).stem
-        new = Claim(id, section, statement, measure, expected, family or stem)
+        new = Claim(
+            id,
+            one_line(section),
+            one_line(statement),
+            measure,
+            expected,
+            stem if family is None else family,
+        )
         problem = problem_of(new)
+        if problem:
+            new = replace(new, family=stem)
         old = LEDGER.get(key(id))
         if old is not None and not is_redefinition(old, new):
             problem = id_twice(old, new)
             new = unused_id(new)
-        if problem:
-            new = Claim(new.id, section, statement, measure, expected, new.family, problem)
+        new = replace(new, problem=problem)
         LEDGER[key(new.id)] = new
         return new
 
     return enter
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def check_is_entered_right(id: Any, section: Any, statement: Any, measure: Any) -> None:
@@ -159,6 +172,14 @@ def problem_of(claim: Claim) -> str:
     if not ID.fullmatch(claim.id):
         rule = "an id is a letter, and letters, digits, - or _"
         return explain(f"claim {claim.id!r}, {claim.place}", rule, "X1")
+    for name, text in {"section": claim.section, "statement": claim.statement}.items():
+        if not text:
+            got = f"claim {claim.id}, {claim.place}, without a {name}"
+            hint = "@tp.verify.claim('X1', 'my paper, 2', 'The statement.')"
+            return explain(got, "a claim says what is claimed, and where", hint)
+    if not isinstance(claim.family, str) or claim.family in ("", ALL):
+        got = f"claim {claim.id}, {claim.place}, with family={claim.family!r}"
+        return explain(got, f"a family has a name, other than {ALL!r}", "family='my paper'")
     if claim.expected not in VERDICTS or claim.expected == UNSETTLED:
         known = [verdict for verdict in VERDICTS if verdict != UNSETTLED]
         rule = f"a verdict is one of: {', '.join(known)}"
@@ -195,14 +216,7 @@ def unused_id(claim: Claim) -> Claim:
     number = 2
     while key(f"{claim.id}-{number}") in LEDGER:
         number += 1
-    return Claim(
-        f"{claim.id}-{number}",
-        claim.section,
-        claim.statement,
-        claim.measure,
-        claim.expected,
-        claim.family,
-    )
+    return replace(claim, id=f"{claim.id}-{number}")
 
 
 # -- finding claims
@@ -225,10 +239,10 @@ def claims(family: str = "normprop") -> list[Claim]:
     ['N28', 'N29']
     """
     known = families()
-    if family not in (*known, "all"):
+    if family not in (*known, ALL):
         rule = f"it is one of {', '.join(known)}, or all"
         raise ValueError(explain(f"no family {family!r}", rule, "'batchnorm'"))
-    picked = [claim for claim in LEDGER.values() if family in (claim.family, "all")]
+    picked = [claim for claim in LEDGER.values() if family in (claim.family, ALL)]
     return sorted(picked, key=in_order)
 
 
@@ -236,7 +250,7 @@ def in_file(path: Path) -> list[Claim]:
     """The claims of a Python file, which is imported."""
     load_file(path)
     file = path.resolve()
-    found = [claim for claim in claims("all") if claim.file == file]
+    found = [claim for claim in claims(ALL) if claim.file == file]
     if not found:
         rule = "a file of claims has functions that are decorated with @tp.verify.claim"
         hint = "@tp.verify.claim('X1', 'my paper, 2', 'The statement.')"

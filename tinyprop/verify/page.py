@@ -35,7 +35,7 @@ NOTE = (
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
     """Write a report, in the form that the name of the file says."""
-    write_whole(path, FORMS[path.suffix](results).encode())
+    write_whole(path, FORMS[path.suffix](results).encode(errors="replace"))
 
 
 def title(results: Sequence[Result]) -> str:

@@ -110,7 +110,7 @@ def can_show(encoding: str | None) -> bool:
 def cells_of(case: Case) -> tuple[str, str, str, str, str]:
     """What the number is; the number as it is claimed, exactly, and measured; and what error of the
     exact one would be noticed."""
-    what = case.what + ("" if case.is_judged else " *")
+    what = " ".join(case.what.split()) + ("" if case.is_judged else " *")
     return what, said(case), number(case.exact), measured(case.interval), power(case)
 
 
@@ -190,7 +190,7 @@ class Report:
         mark, code, _ = STYLES[verdict]
         name = f"{id} ".ljust(INDENT)
         room = self.width - max(INDENT, len(name)) - len(verdict) - 4
-        first, *more = textwrap.wrap(self.plain(statement), room)
+        first, *more = textwrap.wrap(self.plain(statement), room) or ["-"]
         painted = self.paint(f"{self.plain(mark)} {verdict}", code)
         lines = [f"{self.paint(name, '1')}{first:<{room}}  {painted}"]
         return lines + [" " * INDENT + line for line in more]
@@ -223,7 +223,8 @@ class Report:
             lines += [self.paint(family, "1")]
             for claim in claims:
                 if claim.family == family:
-                    lines += self.head(claim.id, claim.statement, claim.expected)
+                    verdict = UNSETTLED if claim.problem else claim.expected
+                    lines += self.head(claim.id, claim.statement, verdict)
         return "\n".join(lines)
 
     def explanation(self, result: Result) -> str:

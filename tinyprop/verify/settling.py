@@ -1,6 +1,5 @@
 """Settling claims: here, or side by side in other processes. A bad claim does not stop others."""
 
-import math
 import traceback
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Executor
@@ -17,9 +16,11 @@ from ..engine.threads import blas_threads
 from ..parallel.executors import should_stop
 from ..report.estimate import Estimate
 from ..report.table import Table, Tabular
-from .case import UNSETTLED, Case, judge
+from .case import UNSETTLED, Case, fault_of, judge
 from .ledger import Claim, Reference, chosen
 from .monte_carlo import Sampler, padding_ignored
+
+MOST_CASES = 10_000
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,14 @@ def measured(wanted: Claim | Reference, sampler: Sampler) -> Measured:
         problem = drawn_elsewhere(wanted)
     if problem:
         return Measured((), "it is not a claim", problem)
-    return Measured(tuple(cases), reason)
+    return Measured(tuple(cases), " ".join(reason.split()))
 
 
 def collected(findings: Any) -> tuple[list[Any], Any]:
-    """What a generator yields, and what it returns; nothing of what is no generator."""
+    """What a generator yields, and what it returns; nothing of what is no generator. One that does
+    not end is left alone after MOST_CASES."""
     cases: list[Any] = []
-    while isgenerator(findings):
+    while isgenerator(findings) and len(cases) <= MOST_CASES:
         try:
             cases.append(next(findings))
         except StopIteration as end:
@@ -241,26 +243,20 @@ def problem_with(claim: Claim, cases: list[Case], reason: Any) -> str:
     """What is wrong with what a claim yielded and returned."""
     if not cases:
         return no_cases(claim)
+    if len(cases) > MOST_CASES:
+        got = f"claim {claim.id}, {claim.place}, which yields more than {MOST_CASES:,} cases"
+        rule = "the function of a claim ends, and a stranger reads its cases"
+        return explain(got, rule, "one case for many numbers: the one that is farthest off")
     for case in cases:
         if not isinstance(case, Case):
             got = f"claim {claim.id}, {claim.place}, which yields a {type(case).__name__}"
             rule = "the function of a claim yields cases"
             return explain(got, rule, "yield tp.verify.claimed(...), or tp.verify.beside(...)")
-        said = f"claim {claim.id}, {claim.place}: {case.what!r}"
-        is_empty = case.exact is None and case.estimate is None
-        if is_empty and (case.is_judged or case.claimed is None):
-            rule = "a case has an exact number, a measured one, or both"
-            return explain(f"{said}, without either", rule, "exact=0.3989, or measured=...")
-        numbers = {"claimed": case.claimed, "exact": case.exact}
-        if case.estimate is not None:
-            numbers["measured"] = case.estimate.mean
-            numbers["its error bar"] = case.estimate.half_width
-        for name, value in numbers.items():
-            if value is not None and not math.isfinite(value):
-                rule = "the numbers of a case are finite"
-                hint = "look for 0/0, for an overflow, and for an error bar of one sample"
-                return explain(f"{said}, {name} is {value}", rule, hint)
-    if not isinstance(reason, str) or not reason:
+        fault = fault_of(case)
+        if fault is not None:
+            got, rule, hint = fault
+            return explain(f"claim {claim.id}, {claim.place}: {got}", rule, hint)
+    if not isinstance(reason, str) or not reason.strip():
         got = f"claim {claim.id}, {claim.place}, which returns {reason!r}"
         rule = "the function of a claim returns the reason of its verdict, a sentence"
         return explain(got, rule, "return 'half of the mean of |X|'")

@@ -30,15 +30,17 @@ class Drawing:
 
     def add(self, axes: Any, name: str, x: Any, y: Any, color: str) -> None:
         """A curve, or points with error bars if y are estimates."""
-        x, data = [float(a) for a in x], {}
-        if isinstance(y[0], Estimate):
-            means, data["half_width"] = [e.mean for e in y], [e.half_width for e in y]
-            style = {"fmt": "o", "markersize": 4, "elinewidth": 1.2, "capsize": 2, "zorder": 3}
-            axes.errorbar(x, means, data["half_width"], color=color, label=name, **style)
-        else:
-            means = [float(a) for a in y]
-            axes.plot(x, means, color=color, label=name)
-        self.data[name] = {"x": x, "y": means, **data}
+        x = [float(a) for a in x]
+        if not isinstance(y[0], Estimate):
+            values = [float(a) for a in y]
+            axes.plot(x, values, color=color, label=name)
+            self.data[name] = {"x": x, "y": values}
+            return
+        means = [estimate.mean for estimate in y]
+        half_widths = [estimate.half_width for estimate in y]
+        style = {"fmt": "o", "markersize": 4, "elinewidth": 1.2, "capsize": 2, "zorder": 3}
+        axes.errorbar(x, means, half_widths, color=color, label=name, **style)
+        self.data[name] = {"x": x, "y": means, "half_width": half_widths}
 
     def described(self) -> str:
         """What the panels show, in words."""
@@ -55,84 +57,95 @@ class Drawing:
 @styled
 def spectrum_figure(mc: Sampler) -> Drawing:
     """All singular values of a square layer's Jacobian, and the edges for other shapes."""
-    drawing, width = Drawing(), 384
-    left, right = drawing.left, drawing.right
+    drawing = Drawing()
+    draw_spectrum(drawing, mc, width=384)
+    draw_edges(drawing, mc)
+    return drawing
+
+
+def draw_spectrum(drawing: Drawing, mc: Sampler, width: int) -> None:
+    axes = drawing.left
     values = nonzero(spectrum(np.random.default_rng(mc.seed), width, width))
     drawing.data["singular values"] = values.tolist()
-    left.hist(
-        values,
-        bins=45,
-        density=True,
-        color=SKY,
-        alpha=0.6,
-        label="one layer, without the half that is 0",
-    )
+    label = "one layer, without the half that is 0"
+    axes.hist(values, bins=45, density=True, color=SKY, alpha=0.6, label=label)
     inside = np.linspace(*spectrum_edges(1, 1), 300)
-    drawing.add(left, "Marchenko-Pastur law", inside, spectrum_density(inside, 1, 1), BLUE)
-    left.axvline(
-        JACOBIAN_FACTOR, color=RED, linewidth=1.6, label="1.21, the root mean square of all"
-    )
-    left.set(
+    drawing.add(axes, "Marchenko-Pastur law", inside, spectrum_density(inside, 1, 1), BLUE)
+    label = "1.21, the root mean square of all"
+    axes.axvline(JACOBIAN_FACTOR, color=RED, linewidth=1.6, label=label)
+    axes.set(
         title="Singular values of one layer's Jacobian",
         xlabel="singular value, square layer",
         ylim=(0, 1),
     )
-    ratios, dense = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5], np.linspace(0.05, 4.0, 200)
+
+
+def draw_edges(drawing: Drawing, mc: Sampler) -> None:
+    """The smallest and the largest nonzero singular value against units / inputs."""
+    axes = drawing.right
+    ratios = [0.25, 0.5, 1.0, 1.5, 2.5, 3.5]
+    dense = np.linspace(0.05, 4.0, 200)
 
     def ends(random: np.random.Generator, ratio: float) -> dict[str, float]:
         values = nonzero(spectrum(random, int(192 * ratio), 192))
         return {"smallest nonzero": values[-1], "largest": values[0]}
 
-    draws = {f"edges {ratio}": each(partial(ends, ratio=ratio)) for ratio in ratios}
-    tallies = [mc.tally(name, draw, samples=8, cost=10**5, block=1) for name, draw in draws.items()]
+    tallies = []
+    for ratio in ratios:
+        drawn = each(partial(ends, ratio=ratio))
+        tallies.append(mc.tally(f"edges {ratio}", drawn, samples=8, cost=10**5, block=1))
     for i, (name, color) in enumerate((("smallest nonzero", GREEN), ("largest", BLUE))):
-        drawing.add(right, name, dense, [spectrum_edges(ratio, 1)[i] for ratio in dense], color)
-        drawing.add(
-            right, f"{name}, measured", ratios, [tally.mean(name) for tally in tallies], color
-        )
-    right.axhline(JACOBIAN_FACTOR, color=RED, linewidth=1, linestyle=":", label="1.21")
-    right.set(title="The edges, for other shapes", xlabel="units / inputs", ylim=(0, 6))
-    return drawing
+        exact = [spectrum_edges(ratio, 1)[i] for ratio in dense]
+        measured = [tally.mean(name) for tally in tallies]
+        drawing.add(axes, name, dense, exact, color)
+        drawing.add(axes, f"{name}, measured", ratios, measured, color)
+    axes.axhline(JACOBIAN_FACTOR, color=RED, linewidth=1, linestyle=":", label="1.21")
+    axes.set(title="The edges, for other shapes", xlabel="units / inputs", ylim=(0, 6))
 
 
 @styled
 def beyond_figure(mc: Sampler) -> Drawing:
     """The gain of exact NormProp against beta/gamma, and where deep networks settle against
     gamma."""
-    drawing, t = Drawing(), np.linspace(-1.0, 3.0, 161)
-    left, right = drawing.left, drawing.right
-    betas, depth, width = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0], 30, 96
-    drawing.add(left, "exact", t, moments.gaussian("relu", t, 1.0).jacobian_factor ** 2, BLUE)
+    drawing = Drawing()
+    draw_gains(drawing, mc)
+    draw_fixed_points(drawing, mc, depth=30, width=96)
+    return drawing
+
+
+def draw_gains(drawing: Drawing, mc: Sampler) -> None:
+    axes = drawing.left
+    t = np.linspace(-1.0, 3.0, 161)
+    drawing.add(axes, "exact", t, moments.gaussian("relu", t, 1.0).jacobian_factor ** 2, BLUE)
     few = replace(mc, samples=4000)  # so few that their error bars can be seen
+    betas = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.0]
     gains = [gain(few, f"gain {beta}", exact_unit("relu", 1.0, beta)) for beta in betas]
-    drawing.add(left, "measured, 95 %", betas, gains, BLACK)
+    drawing.add(axes, "measured, 95 %", betas, gains, BLACK)
     for beta, name in ((0.0, r"$\beta = 0$, the paper"), (1.0, r"$\beta = \gamma$")):
         y = moments.gaussian("relu", beta, 1.0).jacobian_factor ** 2
-        left.plot([beta], [y], "o", color=RED)
-        left.text(beta + 0.12, y + 0.03, f"{name}: {y:.3f}", color=RED)
-    left.axhline(1.0, color=GRAY, linewidth=1, linestyle=":", label="1: only a line has it")
-    left.set(
+        axes.plot([beta], [y], "o", color=RED)
+        axes.text(beta + 0.12, y + 0.03, f"{name}: {y:.3f}", color=RED)
+    axes.axhline(1.0, color=GRAY, linewidth=1, linestyle=":", label="1: only a line has it")
+    axes.set(
         title="Mean-square gain of exact NormProp (ReLU)",
         xlabel=r"$\beta / \gamma$",
         ylim=(0.9, 2.4),
     )
-    gammas, dense = [0.7, 0.8, 0.9, 0.95], np.linspace(0.5, 1.0, 200)
-    drawing.add(right, r"$1/(1+\tau)^2$", dense, [fixed_point(gamma) for gamma in dense], BLUE)
-    settled = [
-        layer_by_layer(mc, width, depth, networks=12, gamma=gamma).mean(f"E u^2 {depth}")
-        for gamma in gammas
-    ]
-    drawing.add(right, f"layer {depth}, width {width}, 95 %", gammas, settled, BLACK)
-    right.plot(
-        [1.0 / JACOBIAN_FACTOR],
-        [0.25],
-        "o",
-        color=RED,
-        zorder=4,
-        label="Jacobian factor: 1/4 exactly",
-    )
-    right.set(title=r"Where a deep network settles: $E\,u^2$", xlabel=r"$\gamma$", ylim=(0, 1.02))
-    return drawing
+
+
+def draw_fixed_points(drawing: Drawing, mc: Sampler, depth: int, width: int) -> None:
+    axes = drawing.right
+    dense = np.linspace(0.5, 1.0, 200)
+    drawing.add(axes, r"$1/(1+\tau)^2$", dense, [fixed_point(gamma) for gamma in dense], BLUE)
+    gammas = [0.7, 0.8, 0.9, 0.95]
+    settled = []
+    for gamma in gammas:
+        tally = layer_by_layer(mc, width, depth, networks=12, gamma=gamma)
+        settled.append(tally.mean(f"E u^2 {depth}"))
+    drawing.add(axes, f"layer {depth}, width {width}, 95 %", gammas, settled, BLACK)
+    label = "Jacobian factor: 1/4 exactly"
+    axes.plot([1.0 / JACOBIAN_FACTOR], [0.25], "o", color=RED, zorder=4, label=label)
+    axes.set(title=r"Where a deep network settles: $E\,u^2$", xlabel=r"$\gamma$", ylim=(0, 1.02))
 
 
 FIGURES = {  # and the claims that they belong to

@@ -8,6 +8,7 @@ how much is drawn. Where a formula is for infinitely large layers, it is measure
 `infinite_width` or `limit_of` extrapolates."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..engine.arrays import HostArray
 from ..nn import NormPropConv2d
 from ..theory import Design
 from . import closed_forms
-from .case import as_derived, beside, claimed
+from .case import Case, as_derived, beside, claimed
 from .closed_forms import (
     C1,
     C2,
@@ -201,6 +202,53 @@ def summary(both: list[HostArray], rows: int) -> dict[str, float]:
     return {name: sum(values) / 2.0 for name, values in found.items()}
 
 
+def spectra(
+    mc: Sampler, units: float, inputs: float, small: int = 100, large: int = 30
+) -> dict[int, Tally]:
+    """Of layers of this shape in two sizes: `small` layers of size 80, and `large` of size 320."""
+
+    def draw(random: Generator, n: int) -> dict[str, float]:
+        rows = int(units * n)
+        return summary(at_opposite_inputs(random, rows, int(inputs * n)), rows)
+
+    tallies = {}
+    for n, number in ((80, small), (320, large)):
+        drawn = each(partial(draw, n=n))
+        tallies[n] = mc.tally(f"spectrum {units} {inputs} {n}", drawn, number, 200_000, 1)
+    return tallies
+
+
+def area(low: float, high: float, nodes: int) -> float:
+    """Under the density of the nonzero singular values of a large square layer."""
+    s = np.linspace(low, high, nodes)
+    return float(np.trapezoid(closed_forms.spectrum_density(s, 1, 1), s))
+
+
+def of_a_convolution(mc: Sampler) -> Iterator[Case]:
+    """The mean square of the same layer with shared weights, and its largest singular value."""
+    channels, size = 16, 4
+
+    def draw(random: Generator) -> dict[str, float]:
+        return summary(of_convolution(random, channels, size), channels * size * size)
+
+    found = mc.tally("spectrum conv", each(draw), samples=10, cost=200_000, block=1)
+    yield beside("mean square over rows, conv", exact=CHI, measured=found.mean("mean square"))
+    _, high = closed_forms.spectrum_edges(1, 1)
+    yield beside(
+        f"largest singular value, conv of {channels} channels",
+        exact=high,
+        measured=found.mean("largest"),
+        tolerance=0.12 * high,  # 3 x 3 patches overlap
+    )
+
+
+def with_orthogonal_rows(mc: Sampler) -> Case:
+    random = np.random.default_rng(mc.seed)
+    layer = layer_with(np.linalg.qr(random.standard_normal((64, 64)))[0], gamma=1.0)
+    values = nonzero(singular_values(whole_jacobian(layer, gaussian(random, 64))))
+    return beside("all but 0, orthogonal rows", exact=1.0 / C1, measured=Tally.of(values).mean())
+
+
 @normprop(
     "C15",
     "3.4",
@@ -216,19 +264,8 @@ def all_singular_values(mc: Sampler) -> Findings:
     Marchenko-Pastur law. With orthogonal rows they are 0 or 1/c1 = 1.713. 1.21 is the root mean
     square of all."""
 
-    def draw(random: Generator, units: int, inputs: int) -> dict[str, float]:
-        return summary(at_opposite_inputs(random, units, inputs), units)
-
-    def layers(units: float, inputs: float, small: int, large: int) -> dict[int, Tally]:
-        """Layers of this shape in two sizes."""
-        tallies = {}
-        for n, number in ((80, small), (320, large)):
-            drawn = each(partial(draw, units=int(units * n), inputs=int(inputs * n)))
-            tallies[n] = mc.tally(f"spectrum {units} {inputs} {n}", drawn, number, 200_000, 1)
-        return tallies
-
     low, high = closed_forms.spectrum_edges(1, 1)
-    square = layers(1, 1, 600, 200)
+    square = spectra(mc, 1, 1, small=600, large=200)
     yield claimed(
         "largest singular value, square",
         PRINTED_FACTOR,
@@ -246,12 +283,6 @@ def all_singular_values(mc: Sampler) -> Findings:
     yield beside("mean square over rows, square", exact=CHI, measured=large.mean("mean square"))
     rms = large.power(0.5, "mean square")
     yield beside("root mean square, square", exact=JACOBIAN_FACTOR, measured=rms)
-
-    def area(a: float, b: float, nodes: int) -> float:
-        """Under the density of the nonzero singular values."""
-        s = np.linspace(a, b, nodes)
-        return float(np.trapezoid(closed_forms.spectrum_density(s, 1, 1), s))
-
     fraction = area(0.9 * PRINTED_FACTOR, 1.1 * PRINTED_FACTOR, nodes=201)
     what = "fraction of the nonzero ones within 10 % of 1.21, square"
     yield beside(what, exact=fraction, measured=large.mean("near"))
@@ -262,26 +293,11 @@ def all_singular_values(mc: Sampler) -> Findings:
         tolerance=1e-4,
     )
     for name, units, inputs in (("wide", 0.5, 1.0), ("tall", 1.0, 0.5)):
-        exact = closed_forms.spectrum_edges(units, inputs)[1]
-        found = edge_of_spectrum(layers(units, inputs, 100, 30), "largest")
-        yield beside(f"largest singular value, {name}", exact=exact, measured=found)
-
-    def convolution(random: Generator) -> dict[str, float]:
-        channels, size = 16, 4
-        return summary(of_convolution(random, channels, size), channels * size * size)
-
-    conv = mc.tally("spectrum conv", each(convolution), samples=10, cost=200_000, block=1)
-    yield beside("mean square over rows, conv", exact=CHI, measured=conv.mean("mean square"))
-    yield beside(
-        "largest singular value, conv of 16 channels",
-        exact=high,
-        measured=conv.mean("largest"),
-        tolerance=0.12 * high,  # 3 x 3 patches overlap
-    )
-    random = np.random.default_rng(mc.seed)
-    orthogonal = layer_with(np.linalg.qr(random.standard_normal((64, 64)))[0], gamma=1.0)
-    turned = nonzero(singular_values(whole_jacobian(orthogonal, gaussian(random, 64))))
-    yield beside("all but 0, orthogonal rows", exact=1.0 / C1, measured=Tally.of(turned).mean())
+        _, largest = closed_forms.spectrum_edges(units, inputs)
+        found = edge_of_spectrum(spectra(mc, units, inputs), "largest")
+        yield beside(f"largest singular value, {name}", exact=largest, measured=found)
+    yield from of_a_convolution(mc)
+    yield with_orthogonal_rows(mc)
     return (
         f"half are 0, the others {low:.2f} to {high:.2f}, {fraction:.0%} within 10 % of 1.21, "
         "the root mean square"

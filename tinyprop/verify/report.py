@@ -58,13 +58,15 @@ def number(x: float | None) -> str:
     >>> number(1 / 3), number(1e-16), number(None)
     ('0.333333', '0', '-')
     """
-    return "-" if x is None else "0" if abs(x) < 1e-12 else f"{x:.6g}"
+    if x is None:
+        return "-"
+    return "0" if abs(x) < NEGLIGIBLE else f"{x:.6g}"
 
 
 def measured(estimate: Estimate | None) -> str:
-    return (
-        "-" if estimate is None else str(estimate) if estimate.half_width else number(estimate.mean)
-    )
+    if estimate is None:
+        return "-"
+    return str(estimate) if estimate.half_width else number(estimate.mean)
 
 
 def has_color(stream: Any) -> bool:
@@ -179,11 +181,13 @@ class Report:
         error of the exact one would be noticed."""
         what, *cells = cells_of(case)
         values = self.numbers(*cells)
-        first, *more = textwrap.wrap(
-            self.plain(what), (self.room if self.beside else self.width - INDENT) - GAP
-        )
-        beside, below = [f"{first:<{self.room}}{values}", *more], [first, *more, " " * GAP + values]
-        return [" " * INDENT + line for line in (beside if self.beside else below)]
+        room = self.room if self.beside else self.width - INDENT
+        first, *more = textwrap.wrap(self.plain(what), room - GAP)
+        if self.beside:
+            lines = [f"{first:<{self.room}}{values}", *more]
+        else:
+            lines = [first, *more, " " * GAP + values]
+        return [" " * INDENT + line for line in lines]
 
     def head(self, id: str, statement: str, verdict: str) -> list[str]:
         """The statement, and a verdict beside its first line."""

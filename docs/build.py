@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import editions
 import functions
 import lab.lab as lab
 import live
@@ -95,21 +96,18 @@ def install() -> None:
     )
 
 
-def laboratory(out: Path) -> None:
-    """The page, tinyprop's wheel, and the files of Pyodide and NumPy."""
-    shutil.copytree(DOCS / "lab", out, ignore=shutil.ignore_patterns("__pycache__"))
-    page = [path.name for path in sorted(out.iterdir()) if path.suffix != ".py"]
+def laboratory(place: Path) -> None:
+    """The page, and what it loads: its own files with tinyprop's wheel, and Pyodide with NumPy."""
+    out = place / "lab-edition"
+    skipped = shutil.ignore_patterns("__pycache__", "start.js")
+    shutil.copytree(DOCS / "lab", out, ignore=skipped)
+    shutil.move(out / "index.html", place)
     modules = [path.name for path in sorted(out.glob("*.py"))]
-    (out / "pyodide").mkdir()
-    for name in PYODIDE:
-        shutil.copy(MODULES / "pyodide" / name, out / "pyodide")
-    (numpy,) = (MODULES / "@emscripten-forge" / "numpy" / "pkg").glob("numpy-*.tar.gz")
-    shutil.copy(numpy, out)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", out, ROOT], check=True)
     (wheel,) = out.glob("tinyprop-*.whl")
-    python = {"numpy": numpy.name, "wheel": wheel.name, "modules": modules}
-    write(out / "files.json", python | {"page": [*page, "files.json", "settings.json"]})
+    write(out / "files.json", {"wheel": wheel.name, "modules": modules})
+    pyodide(place / "pyodide-edition")
     norms = choices()
     starts = {
         name: {activation: affine(choice, activation) for activation in tp.activations}
@@ -119,6 +117,16 @@ def laboratory(out: Path) -> None:
         out / "settings.json",
         {"norms": norms, "activations": list(tp.activations), "affine": starts, "first": first()},
     )
+
+
+def pyodide(out: Path) -> None:
+    """Python for the browser, with NumPy, and what starts it."""
+    out.mkdir()
+    for name in PYODIDE:
+        shutil.copy(MODULES / "pyodide" / name, out)
+    (numpy,) = (MODULES / "@emscripten-forge" / "numpy" / "pkg").glob("numpy-*.tar.gz")
+    shutil.copy(numpy, out / "numpy.tar.gz")
+    shutil.copy(DOCS / "lab" / "start.js", out)
 
 
 def first() -> dict[str, Any]:
@@ -163,6 +171,7 @@ def pages(out: Path) -> None:
             "*.mjs",
             "build.py",
             "bundle.py",
+            "editions.py",
             "figure.py",
             "functions.py",
             "maps.py",
@@ -340,6 +349,7 @@ def main() -> None:
     pages(SITE)
     laboratory(SITE / "lab")
     live.build(SITE)
+    editions.stamp(SITE)
     if broken := broken_links(SITE):
         sys.exit("\n".join([f"{len(broken)} broken links", *broken]))
     size = sum(path.stat().st_size for path in SITE.rglob("*") if path.is_file())

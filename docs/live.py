@@ -3,7 +3,6 @@
 Sphinx's pages stay as they are for readers without JavaScript, but for the output of a cell with a
 prediction: it moves into a file of its own, which a script fetches when there is a guess."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -12,11 +11,12 @@ import zipfile
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import bundle
 import figure
 from bs4 import BeautifulSoup
+from editions import digest
 
 import tinyprop as tp
 
@@ -24,8 +24,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 MODULES = DOCS / "node_modules"
 EDITOR = ("commands", "lang-python", "language", "state", "view")
-MOST_BYTES = 30_000_000  # of a first visit
-MOST_OF_A_PAGE = 3_000_000  # before anything runs
+NAME = "live-edition"  # docs/editions.py puts a hash there
 QUESTION = re.compile(r'^QUESTION = "(.*)"$', re.MULTILINE)
 IMAGE = re.compile(r'<img alt="(?P<words>[^"]*)" src="(?P<file>[^"]*_images/[^"]*\.svg)"[^>]*>')
 REMARK = (
@@ -35,37 +34,30 @@ REMARK = (
 
 
 def build(site: Path) -> None:
-    out = site / "live"
+    place = site / "live"
+    out = place / NAME
     names = ("editor.js", "live.js", "live.css", "page.py", "worker.js")
-    out.mkdir()
+    out.mkdir(parents=True)
     for name in names:
         shutil.copy(DOCS / "live" / name, out)
+    shutil.copy(DOCS / "lab" / "offline.js", out)
     shutil.copy(DOCS / "figure.py", out)
     imports = copy_editor(out / "modules")
     with tempfile.TemporaryDirectory() as folder:
         (numpy,) = (MODULES / "@emscripten-forge" / "numpy" / "pkg").glob("numpy-*.tar.gz")
         bundle.lay_out(Path(folder))
-        packed = out / "bundle.zip"
+        packed = place / "bundle.zip"
         bundle.build(Path(folder), packed, numpy)
-    packed = packed.rename(out / f"bundle-{digest([packed])}.zip")
-    files = {"numpy": f"../lab/{numpy.name}", "bundle": packed.name}
-    (out / "files.json").write_text(json.dumps(files) + "\n")
+    packed = packed.rename(place / f"bundle-{digest([packed], place)}.zip")
+    (out / "files.json").write_text(json.dumps({"bundle": f"../{packed.name}"}) + "\n")
     for path in (site / "tutorials").rglob("*.html"):
         path.write_text(with_figures(path))
     for lesson in lessons():
         page(site, lesson, imports)
-    service_worker(site)
 
 
 def lessons() -> list[Path]:
     return sorted((ROOT / "tutorials").glob("[0-9E][0-9]*_*.ipynb"))
-
-
-def digest(paths: list[Path]) -> str:
-    content = hashlib.sha256()
-    for path in paths:
-        content.update(path.read_bytes())
-    return content.hexdigest()[:16]
 
 
 # -- the editor
@@ -86,7 +78,7 @@ def copy_editor(target: Path) -> dict[str, str]:
         module = package.get("module") or exports["import"]
         file = name.replace("@", "").replace("/", "-") + ".js"
         shutil.copy(MODULES / name / module, target / file)
-        imports[name] = f"../live/modules/{file}"
+        imports[name] = f"../live/{NAME}/modules/{file}"
         wanted += package.get("dependencies", {})
     return dict(sorted(imports.items()))
 
@@ -119,10 +111,10 @@ def page(site: Path, lesson: Path, imports: dict[str, str]) -> None:
         bar += f'<p class="live-remark">{REMARK}</p>'
     soup.select_one("article h1").insert_after(BeautifulSoup(bar, "html.parser"))
     head = [
-        '<link rel="stylesheet" href="../live/live.css">',
+        f'<link rel="stylesheet" href="../live/{NAME}/live.css">',
         f'<script type="importmap">{json.dumps({"imports": imports})}</script>',
         f'<script type="application/json" id="live">{in_script(settings)}</script>',
-        '<script type="module" src="../live/live.js"></script>',
+        f'<script type="module" src="../live/{NAME}/live.js"></script>',
     ]
     soup.head.append(BeautifulSoup("\n".join(head), "html.parser"))
     path.write_text(str(soup))
@@ -197,46 +189,3 @@ def file(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
-
-
-# -- without a network
-
-
-def parts(site: Path) -> dict[str, list[Path]]:
-    """What pages need that run Python, and what lessons need besides."""
-    python = [*(site / "lab" / "pyodide").iterdir(), *(site / "lab").glob("numpy-*.tar.gz")]
-    lessons = [path for path in (site / "live").rglob("*") if path.is_file()]
-    return {"python": sorted(python), "lessons": sorted(lessons)}
-
-
-def bytes_of_page(path: Path) -> int:
-    """What a browser loads before anything runs."""
-    soup = BeautifulSoup(path.read_text(), "html.parser")
-    addresses = {tag["href"] for tag in soup.select("link[rel=stylesheet]")}
-    addresses |= {tag["src"] for tag in soup.select("script[src], img[src]")}
-    files = {(path.parent / urlsplit(address).path).resolve() for address in addresses}
-    return sum(file.stat().st_size for file in {path.resolve()} | files)
-
-
-def service_worker(site: Path) -> None:
-    kept = parts(site)
-    files = [file for part in kept.values() for file in part]
-    largest = max(bytes_of_page(site / "tutorials" / f"{lesson.stem}.html") for lesson in lessons())
-    size = sum(path.stat().st_size for path in files) + largest
-    print(f"a page of a lesson loads {largest:,} bytes, a first visit {size:,}")
-    laboratory = [path for path in (site / "lab").rglob("*") if path.is_file()]
-    print(f"one of the laboratory alone {sum(path.stat().st_size for path in laboratory):,}")
-    if largest > MOST_OF_A_PAGE or size > MOST_BYTES:
-        raise SystemExit(f"these are more than {MOST_OF_A_PAGE:,}, or {MOST_BYTES:,}")
-    content = {
-        "name": f"tinyprop-{digest(files)}",
-        "parts": {
-            name: [path.relative_to(site).as_posix() for path in part]
-            for name, part in kept.items()
-        },
-    }
-    script = (DOCS / "live" / "sw.js").read_text()
-    placeholder = '/* written by docs/live.py */ {"name": "", "parts": {}}'
-    if placeholder not in script:
-        raise SystemExit(f"docs/live/sw.js has no place for its files: {placeholder}")
-    (site / "sw.js").write_text(script.replace(placeholder, json.dumps(content)))

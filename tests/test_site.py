@@ -54,11 +54,10 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served():
+def served(handler=None):
     """A server of the site: its address, and what stops it."""
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
-    )
+    handler = handler or functools.partial(Quiet, directory=SITE)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def stop():
@@ -767,6 +766,27 @@ def test_axe_finds_no_violation(page, address, name, theme):
     page.emulate_media(color_scheme="light")
 
 
+# -- without a network, and from one edition of the site to the next
+
+KEPT = """async () => {
+    const caching = (await caches.keys()).map((name) => caches.open(name));
+    const requests = (await Promise.all(caching)).map((cache) => cache.keys());
+    return (await Promise.all(requests)).flat().map((request) => request.url);
+}"""
+# the page comes last
+IS_KEPT = f"async () => (await ({KEPT})()).includes(location.href.split('#')[0])"
+IS_GONE = f"async old => !(await ({KEPT})()).some(a => old.some(name => a.includes(name)))"
+
+
+def until(page, promise, arg=None):
+    """Wait until a promise is of something true. (`wait_for_function` takes any promise for it.)"""
+    for _ in range(MINUTES // 100):
+        if page.evaluate(promise, arg):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"not within a minute: {promise}")
+
+
 def test_the_laboratory_reloads_without_a_server(browser, short_lived):
     """It is kept from the first time that a reader does something."""
     address, stop = short_lived
@@ -775,21 +795,11 @@ def test_the_laboratory_reloads_without_a_server(browser, short_lived):
     answered(page, None)
     assert page.evaluate("navigator.serviceWorker.getRegistration().then(r => !r)")
     press(page, "gamma", "PageUp")
-    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-    wanted = sorted(path.name for path in (SITE / "lab").glob("*.*") if path.suffix != ".gz")
-    kept = """async wanted => {
-        const cache = await caches.open("tinyprop-pages");
-        const found = await Promise.all(wanted.map((name) => cache.match(name)));
-        return found.every(Boolean);
-    }"""
-    page.wait_for_function(kept, arg=wanted, timeout=MINUTES)
-    every = """async () => {
-        const caching = (await caches.keys()).map((name) => caches.open(name));
-        const requests = (await Promise.all(caching)).map((cache) => cache.keys());
-        return (await Promise.all(requests)).flat().map((request) => request.url);
-    }"""
-    addresses = page.evaluate(every)
-    assert any("/lab/pyodide/" in address for address in addresses)
+    until(page, IS_KEPT)
+    addresses = page.evaluate(KEPT)
+    assert any("/lab/pyodide-" in address for address in addresses)
+    wanted = [path for path in (SITE / "lab").rglob("*.*") if path.is_file()]
+    assert {path.name for path in wanted} <= {Path(address).name for address in addresses}
     assert not any("/live/" in address for address in addresses)  # lessons have a part of their own
     stop()
     page.reload()
@@ -808,12 +818,142 @@ def test_a_lesson_runs_without_a_server(browser, short_lived):
     assert page.evaluate("navigator.serviceWorker.getRegistration().then(r => !r)")
     drawing = number_of("01_autograd", "show(")
     pressed(page, run_button(page, drawing))
-    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-    page.wait_for_function(
-        "caches.open('tinyprop-pages').then(c => c.match(location.href)).then(r => !!r)"
-    )
+    until(page, IS_KEPT)
     stop()
     page.reload()
     pressed(page, run_button(page, drawing))
     assert cell(page, drawing).locator(".live-output").inner_html()
     page.close()
+
+
+LESSON = "01_autograd"
+WHEEL = "tinyprop/theory/stacks.py"
+DOUBLED = """
+def _predicted(self, what, known=Stack.predicted):
+    values = known(self, what)
+    return None if values is None else {edition} * values
+Stack.predicted = _predicted
+"""
+
+
+@pytest.fixture(scope="module")
+def editions(tmp_path_factory):
+    """Two editions of the site, which differ in a lesson, its scripts, what its cells import, the
+    script of the laboratory and tinyprop's code."""
+    sys.path.append(str(SITE.parent / "docs"))
+    stamp = pytest.importorskip("editions", reason="needs beautifulsoup4").stamp
+    places = []
+    for edition in (1, 2):
+        place = tmp_path_factory.mktemp("edition") / "site"
+        shutil.copytree(SITE, place)
+        mark(place, edition)
+        stamp(place)
+        places.append(place)
+    return places
+
+
+def mark(place, edition):
+    """Make a copy of the site an edition of its own."""
+    (live,), (lab,) = (place / "live").glob("live-*"), (place / "lab").glob("lab-*")
+    change(
+        place / "tutorials" / f"{LESSON}.html",
+        lambda text: text.replace("<h1", f"<h1 data-edition='{edition}'", 1),
+    )
+    for script in (live / "live.js", lab / "figures.js"):
+        change(
+            script, lambda text: f"{text}\ndocument.documentElement.dataset.edition = {edition};\n"
+        )
+    change(live / "page.py", lambda text: f"{text}\nEDITION = {edition}\n")
+
+    (bundle,) = (place / "live").glob("bundle-*.zip")
+    name = f"bundle-{edition:016x}.zip"
+    change(live / "files.json", lambda text: text.replace(bundle.name, name))
+    rezip(
+        bundle, bundle.with_name(name), {"tutorials/edition.py": lambda _: f"EDITION = {edition}"}
+    )
+    bundle.unlink()
+    (wheel,) = lab.glob("*.whl")
+    rezip(
+        wheel, wheel.with_name("new"), {WHEEL: lambda text: text + DOUBLED.format(edition=edition)}
+    )
+    wheel.with_name("new").replace(wheel)
+
+
+def change(path, function):
+    path.write_text(function(path.read_text()))
+
+
+def rezip(source, target, changes):
+    """Copy an archive with other texts of some files."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        contents = {name: old.read(name) for name in old.namelist()}
+        for name, function in changes.items():
+            contents[name] = function(contents.get(name, b"").decode())
+        for name, content in contents.items():
+            new.writestr(name, content)
+
+
+class Host(Quiet):
+    """A host that lets browsers keep its files for a while, as GitHub's does."""
+
+    def end_headers(self):
+        self.send_header("Cache-Control", "max-age=600")
+        super().end_headers()
+
+
+def seen_in_lesson(page, address):
+    """The editions of the page, its script, the code that runs its cells, and what they import."""
+    page.goto(f"{address}tutorials/{LESSON}.html")
+    pressed(page, run_button(page, 1))
+    found = page.evaluate(
+        "[document.querySelector('h1').dataset.edition, document.documentElement.dataset.edition]"
+    )
+    return [*found, *cell(page, 1).locator(".live-output").inner_text().split()]
+
+
+def seen_in_laboratory(page, address):
+    """The edition of the script, and what tinyprop computes."""
+    page.goto("about:blank")
+    page.goto(f"{address}lab/index.html#norm=batch&width=40&networks=1")
+    answered(page, None)
+    press(page, "gamma", "PageUp")
+    return page.evaluate("document.documentElement.dataset.edition"), columns(page, "signal")[
+        "theory"
+    ]
+
+
+def test_a_returning_reader_gets_the_new_edition_and_nothing_of_the_old_one(browser, editions):
+    one, two = editions
+    now = [one]
+
+    def handler(*request):
+        return Host(*request, directory=now[0])
+
+    with served(handler) as (address, stop):
+        page = browser.new_page()
+        page.goto(f"{address}tutorials/{LESSON}.html")
+        mine = "import page, edition\nprint(page.EDITION, edition.EDITION)"
+        type_into(page, 1, mine)
+        assert seen_in_lesson(page, address) == ["1"] * 4
+        until(page, IS_KEPT)
+        edition, known = seen_in_laboratory(page, address)
+        assert edition == "1"
+        until(page, IS_KEPT)
+        before = page.evaluate(KEPT)
+
+        now[0] = two
+        assert seen_in_lesson(page, address) == ["2"] * 4  # also the reader's change is still there
+        edition, signal = seen_in_laboratory(page, address)
+        assert edition == "2"
+        assert signal == pytest.approx([2.0 * value for value in known], rel=1e-4)
+
+        # the new one has what the old one had, and no more
+        gone = [path.name for path in (one / "live").iterdir()]
+        until(page, IS_GONE, gone)
+        after = page.evaluate(KEPT)
+        assert len(after) == len(before)
+        assert len(page.evaluate("caches.keys()")) == 2
+        stop()
+        assert seen_in_lesson(page, address) == ["2"] * 4
+        assert seen_in_laboratory(page, address) == ("2", signal)
+        page.close()

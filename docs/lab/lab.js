@@ -4,13 +4,14 @@ import { number } from "./draw.js";
 import { keepForOffline } from "./offline.js";
 import { Python } from "./python.js";
 import { questions } from "./questions.js";
-import { OWN, callOf, completed, fromAddress, known, stackOf, starts, titleOf, toAddress } from "./setting.js";
+import { OWN, callOf, completed, fromAddress, known, own, stackOf, starts, titleOf, toAddress } from "./setting.js";
 import { trainer } from "./trainer.js";
 
 const element = (id) => document.getElementById(id);
+const PARTS = ["python", "laboratory"]; // of what the site keeps for readers without a network
 const REST = 150; // milliseconds without a change, after which a network is computed
 const { norms, activations, first } = known;
-const course = await (await fetch("course.json")).json();
+const course = await (await fetch(own("course.json"))).json();
 
 let setting = fromAddress(location.hash);
 let python = null;
@@ -56,7 +57,7 @@ const told = (name, text) => (document.querySelector(`output[for="${name}"]`).te
 function change({ target, type }) {
   const { name, value, checked } = target;
   if (!(name in setting)) return;
-  keepForOffline();
+  keepForOffline(PARTS);
   element("preset").value = "";
   element("preset-note").textContent = "";
   const wasLast = setting.layer === setting.depth;
@@ -215,7 +216,7 @@ function summarize() {
 let sources = "";
 async function showProgram() {
   const files = setting.activation === OWN ? ["formula.py", "lab.py"] : ["lab.py"];
-  sources = (await Promise.all(files.map(async (name) => (await fetch(name)).text()))).join("\n\n");
+  sources = (await Promise.all(files.map(async (name) => (await fetch(own(name))).text()))).join("\n\n");
   document.querySelector("#code code").textContent = `${sources}\n\n${callOf(setting)}\n`;
 }
 
@@ -244,7 +245,7 @@ element("controls").addEventListener("reset", (event) => {
 element("preset").addEventListener("input", ({ target }) => {
   const preset = course.presets[Number(target.value)];
   if (target.value === "") return;
-  keepForOffline();
+  keepForOffline(PARTS);
   go(preset.setting);
   element("preset-note").textContent = preset.note;
 });
@@ -271,9 +272,14 @@ element("show").addEventListener("click", ({ target }) => {
 });
 document.querySelector(".tabs").addEventListener("input", ({ target }) => (document.querySelector("#stage .grid").dataset.view = target.value));
 element("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
-  localStorage.setItem("theme", (document.documentElement.dataset.theme = dark ? "light" : "dark"));
+  const root = document.documentElement, dark = getComputedStyle(root).colorScheme === "dark";
+  root.dataset.theme = dark ? "light" : "dark";
   training.redraw();
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // it lasts as long as this page
+  }
 });
 addEventListener("hashchange", () => {
   setting = fromAddress(location.hash);
@@ -282,7 +288,7 @@ addEventListener("hashchange", () => {
 });
 
 const lock = (isLocked) => (element("lock").disabled = isLocked);
-const training = trainer(() => python?.networks, () => setting.formula, keepForOffline);
+const training = trainer(() => python?.networks, () => setting.formula, () => keepForOffline(PARTS));
 questions(element("question"), course.questions, { go, lock });
 
 settle();

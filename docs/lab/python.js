@@ -4,7 +4,7 @@ export class Python {
     this.last = 0;
     this.waiting = null; // what is asked of theory, while no worker is free
     this.workers = ["theory", "networks"].map((name) => {
-      const worker = new Worker("worker.js", { type: "module", name });
+      const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module", name });
       worker.jobs = new Map(); // the numbers of what it does, by kind
       worker.onmessage = ({ data }) => {
         if (data.done || data.stopped || data.name === "error") this.#ended(worker, data);

@@ -71,7 +71,7 @@ export function questions(place, all, { go, lock }) {
         make("button", { type: "button", textContent: "Not now", onclick: overview })));
     form.onsubmit = (event) => {
       event.preventDefault();
-      guesses[id] = new FormData(form).get("guess");
+      Object.assign(guesses, stored(), { [id]: new FormData(form).get("guess") }); // another tab may have answered others
       store(guesses);
       reveal(guesses[id]);
     };

@@ -1,8 +1,11 @@
 // The setting: from and to the address, and what Python is asked with it.
+/** The address of a file of the laboratory. */
+export const own = (name) => new URL(name, import.meta.url);
+
 export const OWN = "own"; // the activation that is a formula
 
 /** What settings.json and course.json say of normalisers, activations, start values and the first setting. */
-export const known = await (await fetch("settings.json")).json();
+export const known = await (await fetch(own("settings.json"))).json();
 
 export function fromAddress(hash) {
   const { norms, activations, first } = known;

@@ -7,7 +7,8 @@ import { drawSelection, EditorView, keymap } from "@codemirror/view";
 import { classHighlighter } from "@lezer/highlight";
 
 export function editor(parent, text, name, run, changed) {
-  const keys = [{ key: "Shift-Enter", run: () => (run(), true) }, { key: "Escape", run: (view) => (view.contentDOM.blur(), true) }];
+  const runs = ["Shift-Enter", "Mod-Enter"].map((key) => ({ key, run: () => (run(), true) }));
+  const keys = [...runs, { key: "Escape", run: (view) => (view.contentDOM.blur(), true) }];
   return new EditorView({
     parent,
     state: EditorState.create({

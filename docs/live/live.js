@@ -1,9 +1,13 @@
 // Makes the cells of a lesson editable and runnable. Until one runs, the page is what Sphinx has built.
+import { keepForOffline } from "./offline.js";
+
 const HERE = new URL(".", import.meta.url);
 const settings = JSON.parse(document.getElementById("live").textContent);
 const root = document.documentElement;
 const KEY = `tinyprop/${settings.lesson}`;
+const PARTS = ["python", "lessons"]; // of what the site keeps for readers without a network
 const LONG = 5; // seconds of a cell from which on the page says how long it takes
+const OLD = "If the site is newer than this page, reload it: what you have typed is kept.";
 
 const make = (tag, properties = {}, ...children) => {
   const element = Object.assign(document.createElement(tag), properties);
@@ -12,20 +16,31 @@ const make = (tag, properties = {}, ...children) => {
 };
 const button = (text, click) => make("button", { type: "button", textContent: text, onclick: click });
 
-// -- what is kept: changed cells, guesses, what came of each exercise, and how long cells took here
+// -- what is kept: changed cells (`earlier`, those that an older edition of the lesson had), guesses, what came of each exercise, and
+// how long cells took here
 
-const kept = { cells: {}, guesses: {}, answers: {}, seconds: {} };
-try {
-  Object.assign(kept, JSON.parse(localStorage.getItem(KEY)));
-} catch {
-  // nothing is kept where storage is forbidden
+const kept = { cells: {}, earlier: {}, guesses: {}, answers: {}, seconds: {}, ...stored() };
+let lasting = true; // whether the browser has kept the last change
+
+function stored() {
+  try {
+    return JSON.parse(localStorage.getItem(KEY));
+  } catch {
+    return null; // storage is forbidden
+  }
 }
-function keep() {
+
+/** Changes what is kept, after another tab may have done so. */
+function keep(change) {
+  if (lasting) Object.assign(kept, stored());
+  change();
   try {
     localStorage.setItem(KEY, JSON.stringify(kept));
+    lasting = true;
   } catch {
-    // see above
+    lasting = false; // it is forbidden, or full
   }
+  notKept.hidden = lasting;
 }
 
 // Files that a cell has written for the lessons that follow: exercise 1.5 has the first.
@@ -55,7 +70,8 @@ stop.hidden = true;
 const handIn = button("Hand in", save);
 handIn.title = "Save your answers, guesses and changes as a file";
 document.getElementById("live-bar").prepend(runAll, stop, handIn);
-document.getElementById("live-bar").append(status);
+const notKept = make("span", { className: "live-note", hidden: true, textContent: "This browser does not keep your changes: save them with Hand in." });
+document.getElementById("live-bar").append(status, notKept);
 const say = (text) => (status.textContent = text);
 root.dataset.live = "idle";
 
@@ -70,7 +86,7 @@ function start() {
   if (worker) return;
   worker = new Worker(new URL("worker.js", HERE), { type: "module" });
   worker.onmessage = ({ data }) => heard(data);
-  worker.onerror = (event) => end(`Python could not start: ${event.message ?? "no answer"}`, "error");
+  worker.onerror = (event) => end(`Python could not start. ${event.message ?? OLD}`, "error");
   for (const [question, guess] of Object.entries(kept.guesses)) worker.postMessage({ question, guess });
   for (const [file, content] of files()) worker.postMessage({ file, content });
 }
@@ -96,7 +112,7 @@ function heard({ status: text, ready, broken, cell: number, kind, content, ...mo
   if (broken) return end(`Python could not start. ${broken}`, "error");
   if (ready) {
     say("");
-    return void offline();
+    return void keepForOffline(PARTS);
   }
   const cell = cells[number];
   if (kind === "start") {
@@ -119,8 +135,10 @@ function finished(cell, good) {
   cell.ran = good ? cell.sent : null; // the reader may have changed it meanwhile
   const seconds = (performance.now() - began) / 1000;
   cell.note(good ? `${seconds.toFixed(1)} s` : "error");
-  if (good && cell.sent === cell.original) cell.seconds = kept.seconds[cell.number] = seconds;
-  keep();
+  if (good && cell.sent === cell.original) {
+    cell.seconds = seconds;
+    keep(() => (kept.seconds[cell.number] = seconds));
+  }
   cell.box.classList.toggle("stale", false);
   cell.box.dataset.ran = good ? "good" : "error";
   current = null;
@@ -182,9 +200,10 @@ function stale(from) {
 
 function changed(cell, now) {
   cell.text = now;
-  if (now === cell.original) delete kept.cells[cell.number];
-  else kept.cells[cell.number] = { from: cell.original, to: now };
-  keep();
+  keep(() => {
+    if (now === cell.original) delete kept.cells[cell.number];
+    else kept.cells[cell.number] = { from: cell.original, to: now };
+  });
   dress(cell);
   stale(cell.number);
 }
@@ -193,6 +212,7 @@ function changed(cell, now) {
 function dress(cell) {
   cell.reset.hidden = cell.text === cell.original;
   cell.shorter.hidden = short(cell.text) === cell.text;
+  cell.back.hidden = [undefined, cell.text].includes(kept.earlier[cell.number]);
   if (cell.ran === null) cell.note("");
 }
 
@@ -236,17 +256,17 @@ function show(cell, kind, content) {
 }
 
 function noted(cell, name, what, outcome) {
-  if (what === "keep") {
-    keepFile(name, outcome);
-  } else if (what === "check") {
+  if (what === "keep") return keepFile(name, outcome);
+  keep(() => {
     const record = (kept.answers[name] ??= { tries: 0 });
-    if (record.source !== text(cell)) record.tries += 1;
-    Object.assign(record, { right: !outcome, says: outcome ?? "", source: text(cell) });
-  } else if (what === "hint") {
-    const record = (kept.answers[name] ??= { tries: 0 });
-    record.hints = (record.hints ?? 0) + 1;
-  }
-  keep();
+    if (what === "hint") record.hints = (record.hints ?? 0) + 1;
+    else if (what === "check") checked(record, cell, outcome);
+  });
+}
+
+function checked(record, cell, outcome) {
+  if (record.source !== text(cell)) record.tries += 1;
+  Object.assign(record, { right: !outcome, says: outcome ?? "", source: text(cell) });
 }
 
 // -- predictions: the answer is in a file of its own, which is fetched when there is a guess
@@ -259,9 +279,9 @@ function lock(cell) {
   const form = make("form", { className: "live-guess" }, make("label", {}, `Your guess: ${question} `, input), make("button", { textContent: "Guess" }));
   form.onsubmit = async (event) => {
     event.preventDefault();
-    kept.guesses[question] = Number(input.value);
-    keep();
-    worker?.postMessage({ question, guess: kept.guesses[question] });
+    const guess = Number(input.value);
+    keep(() => (kept.guesses[question] = guess));
+    worker?.postMessage({ question, guess });
     form.remove();
     const ran = cell.ran !== null;
     cell.lock = null;
@@ -274,8 +294,9 @@ function lock(cell) {
 
 async function unlock(cell, address) {
   const placeholder = cell.box.querySelector(".locked");
-  const page = await (await fetch(address)).text();
-  const output = new DOMParser().parseFromString(page, "text/html").querySelector(".cell_output");
+  const page = await fetch(address).catch(() => null);
+  if (!page?.ok) return void cell.note("run this cell to see the answer");
+  const output = new DOMParser().parseFromString(await page.text(), "text/html").querySelector(".cell_output");
   placeholder?.remove();
   if (cell.fresh !== undefined && cell.output?.classList.contains("live-output")) return; // it has run meanwhile
   if (output) cell.box.append((cell.output = document.adoptNode(output)));
@@ -293,33 +314,23 @@ function save() {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-async function offline() {
-  try {
-    const registration = await navigator.serviceWorker?.register(new URL("../sw.js", HERE), { scope: new URL("..", HERE).pathname });
-    if (!registration) return;
-    const active = (await navigator.serviceWorker.ready).active;
-    const files = performance.getEntriesByType("resource").map((entry) => entry.name);
-    const pages = [location.href.split("#")[0], ...files.filter((name) => name.startsWith(location.origin))];
-    active.postMessage({ parts: ["python", "lessons"], pages });
-  } catch {
-    // an old browser, or a page from a file: then a network is needed
-  }
-}
-
 // -- setting up
 
 let mounted = null;
 // CodeMirror comes with the first sign of interest: the page itself stays small.
 function mount() {
-  mounted ??= import("./editor.js").then(({ editor }) => {
-    for (const cell of cells) {
-      const place = make("div", { className: "live-editor" });
-      cell.input.append(place);
-      cell.view = editor(place, cell.text, `Code of cell ${cell.number + 1}`, () => run(cell.number), (now) => changed(cell, now));
-      cell.shown.hidden = true;
-    }
+  mounted ??= import("./editor.js").then(({ editor }) => cells.forEach((cell) => edit(cell, editor)), () => {
+    mounted = null;
+    say(`The editor could not be loaded. ${OLD}`);
   });
   return mounted;
+}
+
+function edit(cell, editor) {
+  const place = make("div", { className: "live-editor" });
+  cell.input.append(place);
+  cell.view = editor(place, cell.text, `Code of cell ${cell.number + 1}`, () => run(cell.number), (now) => changed(cell, now));
+  cell.shown.hidden = true;
 }
 
 const cells = [...document.querySelectorAll("article div.cell")].map((box, number) => {
@@ -333,24 +344,35 @@ const cells = [...document.querySelectorAll("article div.cell")].map((box, numbe
   cell.note = (words) => (state.textContent = words || (estimate(cell) >= LONG ? `takes about ${estimate(cell)} s` : ""));
   cell.reset = button("Reset", () => write(cell, original));
   cell.shorter = button("Short form", () => write(cell, short(text(cell))));
-  cell.bar = make("div", { className: "live-cell-bar" }, button("Run", () => run(number)), cell.reset, cell.shorter, state);
+  cell.back = button("My earlier version", () => write(cell, kept.earlier[number]));
+  cell.back.title = "What you had here before this cell got a new text";
+  cell.bar = make("div", { className: "live-cell-bar" }, button("Run", () => run(number)), cell.reset, cell.shorter, cell.back, state);
   (input.closest("details") ?? input).after(cell.bar); // below folded code it stays in sight
   shown.addEventListener("pointerdown", async (event) => {
     if (event.target.closest("button")) return;
     const { clientX: x, clientY: y } = event;
     await mount();
+    if (!cell.view) return;
     const place = cell.view.posAtCoords({ x, y });
     cell.view.focus();
     if (place !== null) cell.view.dispatch({ selection: { anchor: place } });
   });
   return cell;
 });
-for (const cell of cells) {
-  const change = kept.cells[cell.number];
-  if (change && change.from === cell.original) {
-    cell.text = change.to;
-    mount();
+
+// In a new edition of the lesson, a cell may have moved, or its text may be new: then the reader's is offered, but does not win.
+const homeless = Object.entries(kept.cells).filter(([number, { from }]) => cells[number]?.original !== from);
+if (homeless.length) keep(() => {
+  for (const [number] of homeless) delete kept.cells[number];
+  for (const [number, change] of homeless) {
+    const cell = cells.find(({ original }) => original === change.from);
+    if (cell) kept.cells[cell.number] ??= change;
+    else kept.earlier[Math.min(number, cells.length - 1)] = change.to;
   }
+});
+if (Object.keys(kept.cells).length) mount();
+for (const cell of cells) {
+  cell.text = kept.cells[cell.number]?.to ?? cell.original;
   dress(cell);
   if (settings.locks[cell.number]) lock(cell);
 }

@@ -1,27 +1,18 @@
 // Runs Python beside a lesson. Cells arrive in order and run one after the other; a page that wants to stop ends this worker.
-import { loadPyodide } from "../lab/pyodide/pyodide.mjs";
+import { start } from "../../lab/pyodide-edition/start.js";
+
+const OPTIONS = { env: { HOME: "/home/pyodide", MPLCONFIGDIR: "/bundle/config", MPLBACKEND: "svg" } };
+const SOURCES = ["page.py", "figure.py"];
 
 let page;
 
 async function boot() {
-  const { numpy, bundle } = await (await fetch("files.json")).json();
-  const bytes = async (url) => {
-    const answer = await fetch(url);
-    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
-    return answer.arrayBuffer();
-  };
   postMessage({ status: "Loading Python" });
-  const files = Promise.all([bytes(numpy), bytes(bundle), bytes("page.py"), bytes("figure.py")]);
-  const python = await loadPyodide({
-    indexURL: new URL("../lab/pyodide/", self.location).href,
-    env: { HOME: "/home/pyodide", MPLCONFIGDIR: "/bundle/config", MPLBACKEND: "svg" },
-  });
-  python._module.mergeLibSymbols({ backtrace: () => 0 }); // a symbol that NumPy's build expects and never calls
-  const [numpyArchive, bundleArchive, ...sources] = await files;
+  const { bundle } = await (await fetch("files.json")).json();
+  const { python, files: [packed, ...sources] } = await start([bundle, ...SOURCES], OPTIONS);
   postMessage({ status: "Unpacking" });
-  python.unpackArchive(numpyArchive, "gztar", { extractDir: "/" });
-  python.unpackArchive(bundleArchive, "zip", { extractDir: "/bundle" });
-  for (const [i, name] of ["page.py", "figure.py"].entries()) python.FS.writeFile(name, new Uint8Array(sources[i]));
+  python.unpackArchive(packed, "zip", { extractDir: "/bundle" });
+  SOURCES.forEach((name, i) => python.FS.writeFile(name, new Uint8Array(sources[i])));
   postMessage({ status: "Importing tinyprop and matplotlib" });
   page = python.pyimport("page");
   page.start((cell, kind, content, more) => {

@@ -68,7 +68,8 @@ def activation(text: str) -> tp.Activation:
     points = np.linspace(-8.0, 8.0, 65)
     with np.errstate(all="ignore"):
         try:
-            seen = value(tree, tp.tensor(points)).numpy().astype("float32")
+            function = compiled(tree)
+            seen = function(tp.tensor(points)).numpy().astype("float32")
         except (ArithmeticError, ValueError) as error:
             raise FormulaError(f"This formula cannot be computed: {error}.") from None
     if not np.isfinite(seen).all():
@@ -79,7 +80,7 @@ def activation(text: str) -> tp.Activation:
         )
     if np.ptp(seen) == 0.0:
         raise FormulaError("This formula has the same value everywhere, so no signal passes.")
-    return tp.Activation(lambda x: value(tree, x), "own", kinks=kinks(tree))
+    return tp.Activation(function, "own", kinks=kinks(tree))
 
 
 def parsed(text: str) -> ast.expr:
@@ -145,24 +146,44 @@ def unknown(name: str, names: list[str]) -> str:
     return f"I do not know {name!r}. {hint}"
 
 
-def value(node: ast.expr, x: Any) -> Any:
-    """The value of a formula that has been checked, for a tensor or an array."""
+def compiled(node: ast.expr) -> Callable[[Any], Any]:
+    """The function of a formula that has been checked. Parts without x are computed here, once."""
+    if isinstance(node, ast.Name) and node.id == "x":
+        return lambda x: x
+    if not contains_x(node):
+        number = constant(node)
+        return lambda x: number
+    if isinstance(node, ast.UnaryOp):
+        operand = compiled(node.operand)
+        return (lambda x: -operand(x)) if isinstance(node.op, ast.USub) else operand
+    if isinstance(node, ast.BinOp):
+        operator, left, right = OPERATORS[type(node.op)], compiled(node.left), compiled(node.right)
+        return lambda x: operator(left(x), right(x))
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Name)
+    function = FUNCTIONS[node.func.id]
+    arguments = [compiled(argument) for argument in node.args]
+    if len(arguments) == 1:
+        (only,) = arguments
+        return lambda x: function(only(x))
+    return lambda x: function(*[argument(x) for argument in arguments])
+
+
+def constant(node: ast.expr) -> float:
+    """The number that a part without x is."""
     if isinstance(node, ast.Constant):
         return float(node.value)
     if isinstance(node, ast.Name):
-        return x if node.id == "x" else NUMBERS[node.id]
+        return NUMBERS[node.id]
     if isinstance(node, ast.UnaryOp):
-        operand = value(node.operand, x)
+        operand = constant(node.operand)
         return -operand if isinstance(node.op, ast.USub) else operand
     if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](value(node.left, x), value(node.right, x))
+        return OPERATORS[type(node.op)](constant(node.left), constant(node.right))
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
-    arguments = [value(argument, x) for argument in node.args]
-    function = FUNCTIONS[node.func.id]
-    if contains_x(node):
-        return function(*arguments)
-    return function(*[tp.tensor(np.float64(number)) for number in arguments]).item()
+    numbers = [tp.tensor(np.float64(constant(argument))) for argument in node.args]
+    return FUNCTIONS[node.func.id](*numbers).item()
 
 
 def contains_x(tree: ast.expr) -> bool:
@@ -188,7 +209,8 @@ def distances(node: ast.Call) -> list[Callable[[np.ndarray], np.ndarray]]:
     name = node.func.id
 
     def of(argument: ast.expr) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda x: np.broadcast_to(as_array(value(argument, tp.tensor(x))), x.shape)
+        function = compiled(argument)
+        return lambda x: np.broadcast_to(as_array(function(tp.tensor(x))), x.shape)
 
     first, *rest = [of(argument) for argument in node.args]
     if name in ("max", "maximum", "min", "minimum", "clip"):

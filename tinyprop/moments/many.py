@@ -361,19 +361,16 @@ class Covariances:
     ) -> tuple[HostArray, HostArray]:
         mine, left = np.unique(i, return_inverse=True)
         theirs, right = np.unique(j, return_inverse=True)
-        first = self.first.take(mine)
-        second = self.second.take(theirs)
-        a = first.coefficients(LONG)
-        b = second.coefficients(LONG)
-        rest1 = _left_out(first, a, self.stds[0][mine])[left]
-        rest2 = _left_out(second, b, self.stds[1][theirs])[right]
+        a, rest1 = _long_coefficients(self.first, mine, self.stds[0])
+        is_same = self.first is self.second and np.array_equal(mine, theirs)
+        b, rest2 = (a, rest1) if is_same else _long_coefficients(self.second, theirs, self.stds[1])
         total = np.empty(len(rho))
         block = CACHED // LONG
         for start in range(0, len(rho), block):
             pairs = slice(start, start + block)
             powers = np.cumprod(np.repeat(rho[None, pairs], LONG, axis=0), axis=0)
             total[pairs] = (a[:, left[pairs]] * b[:, right[pairs]] * powers).sum(axis=0)
-        return total, rest1 * rest2 * abs(rho) ** (LONG + 1)
+        return total, rest1[left] * rest2[right] * abs(rho) ** (LONG + 1)
 
 
 def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> HostArray:
@@ -398,6 +395,15 @@ def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> 
         if is_same:
             total[columns, rows] = here.T
     return total
+
+
+def _long_coefficients(
+    units: ManyUnits, which: HostArray, std: HostArray
+) -> tuple[HostArray, HostArray]:
+    """Those of some units, and what they leave out."""
+    some = units if len(which) == len(units) else units.take(which)
+    found = some.coefficients(LONG)
+    return found, _left_out(some, found, std[which])
 
 
 def _left_out(units: ManyUnits, coefficients: HostArray, std: HostArray) -> HostArray:

@@ -14,6 +14,7 @@ LAB = Path(__file__).parent.parent / "docs" / "lab"
 sys.path.append(str(LAB))
 
 import formula  # noqa: E402
+import jobs  # noqa: E402
 import lab  # noqa: E402
 import training  # noqa: E402
 
@@ -71,6 +72,21 @@ def test_a_formula_is_its_function(text, function, kinks):
 def test_what_is_wrong_with_a_formula_is_said_in_words(text, words):
     with pytest.raises(formula.FormulaError, match=words.replace("(", r"\(")):
         formula.activation(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "gamma", "words"),
+    [
+        ("abs(x + 0.5)**2", 1.15, "grow beyond what a computer can hold"),
+        ("max(x - 1, 0) + 2", 0.3, "got: a function whose moments over N"),
+    ],
+)
+def test_a_network_without_numbers_is_refused_in_words(text, gamma, words):
+    stack = {**FIRST, "activation": {"formula": text}, "gamma": gamma}
+    job = jobs.theory({"stack": stack, "layer": 20})
+    name, answer = json.loads(jobs.step(job, None))
+    assert name == "error"
+    assert words in answer["text"]
 
 
 def theory(part):

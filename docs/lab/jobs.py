@@ -41,6 +41,10 @@ def train(setting: dict) -> Iterator[tuple[str, dict]]:
     yield from training.train(activation=activation, **setting)
 
 
+TOO_LARGE = (
+    "The values of this network grow beyond what a computer can hold. Try fewer layers or a smaller "
+    "scale."
+)
 JOBS = {"theory": theory, "network": network, "train": train}
 
 
@@ -56,4 +60,8 @@ def step(job: Iterator, note: str | None) -> str:
         answer = None
     except formula.FormulaError as error:
         answer = "error", {"formula": str(error)}
+    except ArithmeticError:
+        answer = "error", {"text": TOO_LARGE}
+    except ValueError as error:  # got, rule and try, in lines of their own
+        answer = "error", {"text": " ".join(str(error).split())}
     return json.dumps(answer, default=lambda value: value.tolist())

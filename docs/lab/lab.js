@@ -220,11 +220,16 @@ async function showProgram() {
   document.querySelector("#code code").textContent = `${sources}\n\n${callOf(setting)}\n`;
 }
 
-const copied = (button, text) => navigator.clipboard.writeText(text).then(() => {
-  const label = button.textContent;
-  button.textContent = "Copied";
+async function copied(button, text) {
+  const label = (button.dataset.label ??= button.textContent); // it may say "Copied" still
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "This browser does not copy"; // some do so for https only
+  }
   setTimeout(() => (button.textContent = label), 1200);
-});
+}
 
 // -- start
 

@@ -61,6 +61,16 @@ class Out(io.TextIOBase):
         self.held, self.last = "", time.monotonic()
 
 
+class Keyboard(io.TextIOBase):
+    """What `input` reads from: nothing, as this Python cannot wait for the page."""
+
+    def readline(self, size=-1):
+        raise io.UnsupportedOperation(
+            "got: input(). rule: Python in a page cannot wait for its reader. try: write the answer "
+            "into the cell, as in name = 'Ada'"
+        )
+
+
 out = Out()
 
 
@@ -75,6 +85,7 @@ def start(send_message):
 
     out.begin()
     sys.stdout = sys.stderr = out
+    sys.stdin = Keyboard()
     import checks
     import lesson  # noqa: F401
 
@@ -132,9 +143,12 @@ def run(number, text):
 
 
 def explained(error):
-    """A traceback from the cell on, with its lines."""
+    """A traceback from the cell on, with its lines; of no function here."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("cell "):
         trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
-    return "".join(lines).rstrip()
+    report = traceback.TracebackException(type(error), error, trace)
+    report.stack = traceback.StackSummary.from_list(
+        frame for frame in report.stack if frame.filename != __file__
+    )
+    return "".join(report.format()).rstrip()

@@ -42,8 +42,8 @@ def train(setting: dict) -> Iterator[tuple[str, dict]]:
 
 
 TOO_LARGE = (
-    "The values of this network grow beyond what a computer can hold. Try fewer layers or a smaller "
-    "scale."
+    "The values of this network grow beyond what a computer can hold. Try fewer layers or a "
+    "smaller scale."
 )
 JOBS = {"theory": theory, "network": network, "train": train}
 

@@ -66,8 +66,8 @@ class Keyboard(io.TextIOBase):
 
     def readline(self, size=-1):
         raise io.UnsupportedOperation(
-            "got: input(). rule: Python in a page cannot wait for its reader. try: write the answer "
-            "into the cell, as in name = 'Ada'"
+            "got: input(). rule: Python in a page cannot wait for its reader. try: write the "
+            "answer into the cell, as in name = 'Ada'"
         )
 
 

@@ -636,6 +636,59 @@ def test_the_last_part_of_the_project_answers_who_has_no_engine(page, address):
     assert "6.6 is right" in answer(page, lesson, "6.6", measured)
 
 
+def in_editor(page, number):
+    return cell(page, number).locator(".cm-content").inner_text()
+
+
+def test_changes_follow_their_cells_into_a_new_edition_of_a_lesson(page, address):
+    """A cell that has moved, and one whose text is another now."""
+    lesson = "01_autograd"
+    changes = {3: {"from": source(lesson, 2), "to": "moved = 1"}}
+    changes[4] = {"from": "an older text", "to": "mine = 2"}
+    page.goto(f"{address}tutorials/{lesson}.html")
+    page.evaluate(
+        "([key, cells]) => localStorage.setItem(key, JSON.stringify({ cells }))",
+        [f"tinyprop/{lesson}", changes],
+    )
+    page.reload()
+    cell(page, 2).locator(".cm-content").wait_for(state="attached")
+    assert in_editor(page, 2) == "moved = 1"
+    assert "mine = 2" not in in_editor(page, 4)
+    assert cell(page, 3).get_by_role("button", name="Reset").is_hidden()
+    cell(page, 4).get_by_role("button", name="My earlier version").click()
+    assert in_editor(page, 4) == "mine = 2"
+    cell(page, 4).get_by_role("button", name="Reset").click()
+    assert cell(page, 4).get_by_role("button", name="My earlier version").is_visible()
+
+
+def test_two_tabs_keep_the_changes_of_both(page, browser, address):
+    lesson = f"{address}tutorials/01_autograd.html"
+    page.goto(lesson)
+    other = browser.new_page()
+    other.goto(lesson)
+    type_into(page, 1, "first = 1")
+    type_into(other, 2, "second = 2")
+    type_into(page, 3, "third = 3")
+    other.reload()
+    other.locator(".cm-content").first.wait_for(state="attached")
+    found = [in_editor(other, number) for number in (1, 2, 3)]
+    other.close()
+    assert found == ["first = 1", "second = 2", "third = 3"]
+
+
+def test_a_browser_that_keeps_nothing_says_so(browser, address):
+    page = browser.new_page()
+    full = "() => { throw new DOMException('full', 'QuotaExceededError'); }"
+    page.add_init_script(f"Storage.prototype.setItem = {full}")
+    page.goto(f"{address}tutorials/01_autograd.html")
+    words = page.get_by_text("This browser does not keep your changes")
+    assert words.is_hidden()
+    type_into(page, 1, "x = 1")
+    assert words.is_visible()
+    assert in_editor(page, 1) == "x = 1"
+    page.close()
+
+
 def test_a_cell_can_be_stopped(page, address):
     """Also one that prints without end."""
     page.goto(f"{address}tutorials/01_autograd.html")

@@ -83,6 +83,8 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
         (recursive, "calls itself too often"),
         (results_first, "comes after a value"),
         (lambda value: [value], "lists 1 values"),
+        (lambda value: [type(value)() for _ in range(5)], "not in the graph"),
+        (lambda value: {value}, "return a list"),
     ],
     "1.4": [
         (softsign(lambda self, g, x: g), "as it is"),
@@ -144,6 +146,7 @@ WRONG = {  # answers that are no formulas, and a part of what is said of each
     "E3.3": [
         (lambda x: x + tp.tensor(np.ones(x.shape)), "float64"),
         (lambda x: x, "no noise"),
+        (lambda x: x + 1, "the same number is added everywhere"),
         (lambda x: 1.0, "return a tensor"),
         (lambda x: tp.tensor(np.ones(x.shape, np.float16)), "not float32"),
     ],

@@ -9,6 +9,7 @@ with fresh ones, which no answer can know."""
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Exercise:
     again: bool  # whether it is checked with fresh numbers, too
 
 
+SOLUTIONS = Path(__file__).with_name("solutions")
 EXERCISES: dict[str, Exercise] = {}
 fresh: ContextVar[np.random.Generator | None] = ContextVar("fresh", default=None)
 # called with what a student did, the name of the exercise or question, and what came of it: a page
@@ -201,15 +203,17 @@ def check(number: str, answer: Any) -> None:
 
 
 def hint(number: str) -> None:
-    """Print the next hint; after the last one, say where the solution is."""
+    """Print the next hint; after the last one, say where the solution is, if it is here."""
     if number not in EXERCISES:
         print(unknown(number))
         return
     hints, given = EXERCISES[number].hints, _hints_given.get(number, 0)
     if given < len(hints):
         print(f"hint {given + 1} of {len(hints)}: {hints[given]}")
-    else:
+    elif SOLUTIONS.is_dir():
         print("no more hints; the solution, with its derivation, is in the solutions directory")
+    else:
+        print("no more hints")
     _hints_given[number] = given + 1
     tell("hint", number, given + 1)
 

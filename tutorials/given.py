@@ -1,5 +1,6 @@
-"""What the projects of lessons 2 and 6 begin with if you have no engine of your own. Inside,
-tinyprop does the work, so these classes give no answer away."""
+"""What an answer gets from the course. The projects of lessons 2 and 6 begin with these engines if
+you have none of your own: inside, tinyprop does the work, so they give no answer away. The rest is
+what checks hand to an answer; nothing here leads back to the checks."""
 
 import operator
 from collections.abc import Callable
@@ -83,3 +84,50 @@ class AfterLesson2(AfterLesson1):
 
     def cross_entropy(self, labels: np.ndarray) -> Any:
         return by_tinyprop(lambda logits: F.cross_entropy(logits, labels))(self)
+
+
+class Node:
+    """What `Value` is to an order: something with inputs."""
+
+    def __init__(self, *inputs: Any) -> None:
+        self.inputs = inputs
+
+
+def doubled(g: np.ndarray) -> tuple[np.ndarray]:
+    """The pull of a step that doubles."""
+    return (2 * g,)
+
+
+def hands_on(g: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray]]:
+    """The pull of a step that hands on g, whatever arrives."""
+    return lambda arrives: (g.copy(),)
+
+
+def counts(function: Callable[[Any], None], calls: list[Any]) -> Callable[[Any], None]:
+    """A method that does the same, and notes each call."""
+
+    def counted(self: Any) -> None:
+        calls.append(self)
+        function(self)
+
+    return counted
+
+
+def watches(call: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
+    """`Op.__call__`, which notes the size of each result."""
+
+    def watched(op: tp.Op, *inputs: Any) -> Any:
+        out = call(op, *inputs)
+        sizes.append(out.size)
+        return out
+
+    return watched
+
+
+def refuses(error: Exception) -> Callable[..., Any]:
+    """`Op.__call__` where an answer may not use tinyprop."""
+
+    def refused(op: tp.Op, *inputs: Any) -> Any:
+        raise error
+
+    return refused

@@ -3,10 +3,12 @@
 A file is a notebook, a lesson as a program (.py with `# %%` cells), or the file that a lesson's
 page saves. Each exercise runs in a process of its own, with limits, on numbers drawn for this
 student: whatever the file prints, or says of itself, does not count. Of a file, only imports,
-functions, classes and constants run, and then the cell of the exercise.
+functions, classes and constants run, and then the cell of the exercise. What an answer returns is
+checked once more here, where nothing of the student runs, unless it is a class or a graph.
 
 The limits keep mistakes from harm: an endless loop, a full memory or disk. An answer may not read
-the course, write outside of its own folder, start processes or change what checks it. All this is
+the course or what others handed in, write outside of its own folder, start processes, look at the
+frames of its callers or change what checks it. All this is
 no security boundary: a program written to break out has the rights of the user who runs it. If you
 do not trust what is handed in, grade it in a container, without a network and as a user of its own
 (with podman instead of docker, the commands are the same):
@@ -21,6 +23,7 @@ do not trust what is handed in, grade it in a container, without a network and a
 
 import argparse
 import ast
+import base64
 import contextlib
 import csv
 import hashlib
@@ -31,15 +34,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 COURSE = Path(__file__).resolve().parent
 CHILD = COURSE / "grade_child.py"
 SUFFIXES = (".ipynb", ".json", ".py")
+LARGEST_FILE = 20 << 20  # bytes of a file that is handed in
+LARGEST_REPORT = 16 << 20  # bytes that an answer's process may send
+LONGEST = 500  # characters of the reason in the table
+# whose answers are classes, or functions of graphs: no data from which a verdict could be repeated
+GRAPHS = ("1.3", "1.4", "1.5", "2.5", "2.6", "6.5", "E3.1")
 
 
 @dataclass(frozen=True)
@@ -66,19 +77,26 @@ class Unreadable(Exception):
 
 def cells_of(path: Path) -> list[str]:
     """The code cells of a file, in order."""
+    if path.is_symlink():
+        raise Unreadable("it is a link, not a file")
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".py":
+        size = path.stat().st_size
+        if size > LARGEST_FILE:
+            raise Unreadable(f"the file is too large: {size >> 20} MB")
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".py":
             return percent_cells(text)
         return [source_of(cell) for cell in json.loads(text)["cells"] if is_code(cell)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Unreadable:
+        raise
+    except Exception as error:  # whatever a file can be that is no notebook
         raise Unreadable(f"the file cannot be read: {type(error).__name__}: {error}") from error
 
 
 def percent_cells(text: str) -> list[str]:
     cells: list[list[str]] = [[]]
     is_text = False
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("# %%"):
             is_text = "[markdown]" in line
             cells.append([])
@@ -92,17 +110,21 @@ def is_code(cell: Any) -> bool:
 
 
 def source_of(cell: Any) -> str:
-    source = cell["source"]
+    source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(source)
 
 
 def parsed(source: str) -> ast.Module | None:
-    """The cell as a program, without a notebook's % and ! lines; None if it is none."""
-    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
-    try:
-        return ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError):
-        return None
+    """The cell as a program, if need be without a notebook's % and ! lines; None if it is none."""
+    lines = [line for line in source.split("\n") if not line.lstrip().startswith(("%", "!"))]
+    for text in (source, "\n".join(lines)):
+        try:
+            program = ast.parse(text)
+            ast.unparse(program)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return program
+    return None
 
 
 def checked_in(program: ast.Module) -> list[str]:
@@ -190,7 +212,7 @@ def answers_of(cells: list[str]) -> dict[str, Answer]:
 
 def broken_checks(cell: str) -> list[str]:
     """The exercises of a cell that does not compile, by its lines."""
-    lines = [parsed(line) for line in cell.splitlines()]
+    lines = [parsed(line) for line in cell.splitlines() if "check" in line]
     return [exercise for line in lines if line is not None for exercise in checked_in(line)]
 
 
@@ -199,8 +221,9 @@ def seed_for(seed: int, student: str, exercise: str) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
-def run(answer: Answer, seed: int, limits: Limits) -> str | None:
-    """What is wrong with an answer, by a process of its own; None if it is right."""
+def run(answer: Answer, seed: int, limits: Limits, hidden: tuple[Path, ...] = ()) -> str | None:
+    """What is wrong with an answer, by a process of its own; None if it is right. The answer cannot
+    open the hidden files and folders."""
     token = secrets.token_hex(16)  # the verdict is the line that begins with it
     task = {
         "token": token,
@@ -211,9 +234,10 @@ def run(answer: Answer, seed: int, limits: Limits) -> str | None:
         "seconds": limits.seconds,
         "memory": limits.memory,
         "file_size": limits.file_size,
+        "hidden": [str(path.resolve()) for path in hidden],
     }
     paths = [str(COURSE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with tempfile.TemporaryDirectory(prefix="grade-") as folder:
+    with tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True) as folder:
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "SYSTEMROOT": os.environ.get("SYSTEMROOT", ""),  # Windows needs it
@@ -232,27 +256,39 @@ def run(answer: Answer, seed: int, limits: Limits) -> str | None:
             cwd=folder,
             env=environment,
             start_new_session=True,
-            text=True,
         )
-        try:
-            said, _ = process.communicate(json.dumps(task), timeout=limits.seconds)
-        except subprocess.TimeoutExpired:
-            end(process)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=1)
-            close_pipes(process)  # something that has left the group may still have them
-            return f"it takes longer than {limits.seconds:g} seconds"
-        end(process)  # what it has started
-    return read_verdict(said, token, process.returncode, limits)
+        said = listen(process, json.dumps(task).encode(), limits)
+    if said is None:
+        return f"it takes longer than {limits.seconds:g} seconds"
+    return read_verdict(said, token, process.returncode, limits, answer.exercise, seed)
 
 
-def close_pipes(process: "subprocess.Popen[str]") -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+def listen(process: "subprocess.Popen[bytes]", task: bytes, limits: Limits) -> bytes | None:
+    """What a process says to this task, up to a size; None if it takes too long. In the end it and
+    what it has started are no more."""
+    said: list[bytes] = []
+
+    def talk() -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError), process.stdout:  # it may have ended
+            with process.stdin:
+                process.stdin.write(task)
+            said.append(process.stdout.read(LARGEST_REPORT))
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    thread.join(limits.seconds)
+    in_time = not thread.is_alive()
+    if in_time:  # it has ended, closed its output, or said too much
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+    end(process)
+    thread.join(1)  # what has left the group may still have the pipe
+    return b"".join(said) if in_time else None
 
 
-def end(process: "subprocess.Popen[str]") -> None:
+def end(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and all that it has started."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
@@ -262,26 +298,92 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.wait()
 
 
-def read_verdict(said: str, token: str, code: int, limits: Limits) -> str | None:
-    for line in said.splitlines():
-        if line.startswith(token):
-            wrong: str | None = json.loads(line[len(token) :])
-            return wrong
+def read_verdict(
+    said: bytes, token: str, code: int, limits: Limits, exercise: str, seed: int
+) -> str | None:
+    for line in said.decode(errors="replace").splitlines():
+        if not line.startswith(token):
+            continue
+        kind, _, text = line[len(token) :].partition(" ")
+        if kind != "right":
+            return wording(text)
+        return None if exercise in GRAPHS else verdict_on(text, exercise, seed)
     if hasattr(signal, "SIGXCPU") and code == -signal.SIGXCPU:
         return f"it takes longer than {limits.seconds:g} seconds"
     return f"it ended before there was a verdict (exit code {code})"
 
 
+def wording(text: str) -> str:
+    """What a process says is wrong, even if the answer has spoiled how it is said."""
+    with contextlib.suppress(ValueError):
+        wrong = json.loads(text)
+        if isinstance(wrong, str):
+            return wrong
+    return "it changes how the verdict is written"
+
+
+def verdict_on(text: str, exercise: str, seed: int) -> str | None:
+    """What is wrong with what an answer has returned. The process of the answer has found it right,
+    but there the student could do much."""
+    checks = the_checks()
+    try:
+        returned = [value_of(data) for data in json.loads(text)]
+    except Exception:
+        return "it changes how the verdict is written"
+    left = iter(returned)
+
+    def again(*arguments: Any, **named: Any) -> Any:
+        return next(left, None)
+
+    answer = again if checks.EXERCISES[exercise].function else again()
+    with np.errstate(all="ignore"):
+        wrong: str | None = checks.verdict(exercise, answer, seed)
+    return wrong
+
+
+def value_of(data: Any) -> Any:
+    """A number, array, tensor, or list of them; `grade_child.data_of` is the other way."""
+    import tinyprop as tp
+
+    if not isinstance(data, dict):
+        return data
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "text": str,
+        "int": int,
+        "tensor": lambda part: tp.tensor(value_of(part)),
+        "tuple": lambda parts: tuple(value_of(part) for part in parts),
+        "list": lambda parts: [value_of(part) for part in parts],
+        "set": lambda parts: {value_of(part) for part in parts},
+    }
+    for kind, make in kinds.items():
+        if kind in data:
+            return make(data[kind])
+    array = np.frombuffer(base64.b64decode(data["array"]), np.dtype(data["dtype"]))
+    return array.reshape(data["shape"]).copy()[()]
+
+
 def submissions(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    """What is handed in. Hidden folders, such as a notebook's checkpoints, are left out."""
+    found = []
+    for path in folder.rglob("*"):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        is_one = path.suffix.lower() in SUFFIXES and (path.is_file() or path.is_symlink())
+        if is_one and not is_hidden:
+            found.append(path)
+    return sorted(found)
 
 
-def grades_of(path: Path, folder: Path, seed: int, limits: Limits) -> list[Grade]:
+def grades_of(
+    path: Path, folder: Path, seed: int, limits: Limits, hidden: tuple[Path, ...] = ()
+) -> list[Grade]:
     student = path.relative_to(folder).with_suffix("").as_posix()
     try:
         answers = answers_of(cells_of(path))
     except Unreadable as error:
         return [Grade(student, "", "", "missing", str(error))]
+    except Exception as error:  # a file that Python's own parser cannot take
+        why = f"the file cannot be read: {type(error).__name__}: {error}"
+        return [Grade(student, "", "", "missing", why)]
     if not answers:
         return [Grade(student, "", "", "missing", "there is no exercise in this file")]
     known = exercises_by_lesson()
@@ -292,21 +394,29 @@ def grades_of(path: Path, folder: Path, seed: int, limits: Limits) -> list[Grade
             if exercise not in answers:
                 grades.append(Grade(student, lesson, exercise, "missing"))
                 continue
-            wrong = run(answers[exercise], seed_for(seed, student, exercise), limits)
+            drawn = seed_for(seed, student, exercise)
+            wrong = run(answers[exercise], drawn, limits, (folder, *hidden))
             kind = "right" if wrong is None else "not yet"
             grades.append(Grade(student, lesson, exercise, kind, wrong or ""))
+    if not grades:
+        return [
+            Grade(student, "", "", "missing", "there is no exercise of the course in this file")
+        ]
     return grades
 
 
+def the_checks() -> Any:
+    if str(COURSE) not in sys.path:
+        sys.path.append(str(COURSE))
+    import checks
+    import exercises  # noqa: F401  (registers the checkers)
+
+    return checks
+
+
 def exercises_by_lesson() -> dict[str, list[str]]:
-    sys.path.insert(0, str(COURSE))
-    try:
-        import exercises  # noqa: F401  (registers the checkers)
-        from checks import EXERCISES
-    finally:
-        sys.path.remove(str(COURSE))
     lessons: dict[str, list[str]] = {}
-    for number in EXERCISES:
+    for number in the_checks().EXERCISES:
         lessons.setdefault(number.split(".")[0], []).append(number)
     return lessons
 
@@ -321,11 +431,11 @@ def summary(grades: list[Grade]) -> str:
     for grade in grades:
         right, of = totals.setdefault((grade.student, grade.lesson), [0, 0])
         totals[grade.student, grade.lesson] = [right + (grade.verdict == "right"), of + 1]
-    width = max(len(student) for student, _ in totals)
+    width = max(len(plain(student)) for student, _ in totals)
     lines = []
     for (student, lesson), (right, of) in totals.items():
         what = f"lesson {lesson}: {right} of {of} right" if lesson else "nothing to grade"
-        lines.append(f"{student:{width}}  {what}")
+        lines.append(f"{plain(student):{width}}  {what}")
     return "\n".join(lines)
 
 
@@ -333,7 +443,16 @@ def write(grades: list[Grade], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(field.name for field in fields(Grade))
-        rows.writerows(astuple(grade) for grade in grades)
+        rows.writerows([plain(text) for text in astuple(grade)] for grade in grades)
+
+
+def plain(text: str) -> str:
+    """The text in one line, of a length that fits a table, which no spreadsheet takes for a
+    formula."""
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -379,11 +498,13 @@ def main(argv: list[str] | None = None) -> int:
     grades: list[Grade] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         work = [
-            pool.submit(grades_of, path, options.folder, options.seed, limits) for path in files
+            pool.submit(grades_of, path, options.folder, options.seed, limits, (options.out,))
+            for path in files
         ]
         for path, one in zip(files, work, strict=True):
             grades += one.result()
-            print(f"{path.relative_to(options.folder)} is graded", file=sys.stderr)
+            name = plain(str(path.relative_to(options.folder)))
+            print(f"{name} is graded", file=sys.stderr)
     write(grades, options.out)
     print(summary(grades))
     print(f"{options.out} has a row for each exercise")

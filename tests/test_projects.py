@@ -134,6 +134,37 @@ MISTAKES = [  # exercise, what is changed in our solution, into what, a part of 
     ("1.5", "t = np.tanh(self.value)", "t = tp.tensor(self.value).exp().data", "with tinyprop"),
     ("1.5", "self.value - other.value", "other.value - self.value", "the value of a - b"),
     (
+        "1.5",
+        "        t = np.tanh(self.value)\n",
+        "        t = self.value = np.tanh(self.value)\n",
+        "changes the numbers of a",
+    ),
+    (
+        "1.5",
+        BACKWARD,
+        BACKWARD + "        for array in order:\n            if array.inputs:\n"
+        "                array.grad = np.zeros_like(array.value)\n",
+        "a value in between",
+    ),
+    (
+        "2.5",
+        "is_row = other.value.ndim < self.value.ndim",
+        "is_row = len(other.value) != len(self.value)",
+        "as many rows as columns",
+    ),
+    (
+        "2.5",
+        "is_row = other.value.ndim < self.value.ndim",
+        "is_row = other.value.ndim == 1",
+        "of one shape, such as (3,)",
+    ),
+    (
+        "2.5",
+        "logs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))",
+        "logs = np.log(np.exp(z) / np.exp(z).sum(axis=1, keepdims=True) + 1e-12)",
+        "take the log of the sum",
+    ),
+    (
         "2.5",
         "(g @ other.value.T, self.value.T @ g)",
         "(self.value.T @ g, g @ other.value.T)",
@@ -327,6 +358,55 @@ def test_a_class_of_a_notebook_is_kept_with_what_it_uses(tmp_path, monkeypatch):
     assert (-projects.engine(2)([2])).value == -12.5
 
 
+DATACLASS = """
+@dataclass(eq=False)
+class Engine(Base):
+    value: Any
+    inputs: tuple = ()
+
+    def __post_init__(self):
+        self.value = zeros(2) + deque([root(4.0)])[0] + SHIFTS[0] + tanh(0.0)
+
+    def apply(self):
+        return add(self.value, 1)
+
+    @property
+    def name(self):
+        return LABEL
+"""
+
+
+def test_any_style_of_class_is_kept(tmp_path, monkeypatch, capsys):
+    """Decorators, base classes, lambdas and what is imported by name."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    imports = "from collections import deque\nfrom dataclasses import dataclass\n"
+    imports += (
+        "from math import sqrt as root\nfrom typing import Any\nfrom numpy import tanh, zeros\n"
+    )
+    constants = "SHIFTS = (1.5, 2)\nLABEL = 'mine'\nadd = lambda a, b: a + b\n"
+    bases = "class Top:\n    def top(self): ...\n\n"
+    bases += "class Base(Top):\n    def me(self): return Top()\n"
+    names["__name__"] = "__main__"
+    for number, text in enumerate((imports, constants + bases, DATACLASS), 5):
+        run_cell(number, text, names)
+    projects.keep(1, names["Engine"])
+    assert "has your engine" in capsys.readouterr().out
+    kept = projects.engine(1)(0.0)
+    assert list(kept.apply()) == [4.5, 4.5] == [2 + 1.5 + 1, 4.5]
+    assert kept.name == "mine"
+
+
+def test_what_would_be_lost_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    text = "class Array:\n    def tanh(self): ...\n"
+    text += "def add(a, b): ...\nArray.__add__ = add\n"
+    run_cell(9, text, names)
+    projects.keep(1, names["Array"])
+    assert "define __add__ inside of the class" in capsys.readouterr().out
+
+
 def test_what_is_no_class_is_not_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for thing in (3, int, lambda: 0):
@@ -342,3 +422,129 @@ def test_a_part_can_be_skipped(tmp_path, monkeypatch):
     assert "lesson 6 gives" in checks.verdict("2.5", given.AfterLesson2)
     assert "no __matmul__ yet" in checks.verdict("2.5", given.AfterLesson1)
     assert "with tinyprop" in checks.verdict("1.5", given.AfterLesson1)
+
+
+BY_NUMBER = """
+import heapq
+import itertools
+import numpy as np
+
+ORDER = itertools.count()
+
+
+class Array:
+    # a number for each step in place of a list of inputs first; no gradient before backward
+    def __init__(self, value, inputs=(), pull=None):
+        self.value, self.number = np.asarray(value, float), next(ORDER)
+        self.made_of, self.pull = tuple(inputs), pull
+
+    def __add__(self, other):
+        def pull(g):
+            yield g
+            is_alike = np.shape(self.value) == np.shape(other.value)
+            yield g if is_alike else np.einsum("ij->j", g)
+        return type(self)(self.value + other.value, [self, other], pull)
+
+    def __sub__(self, other):
+        return self + other * type(self)(-np.ones_like(other.value))
+
+    def __mul__(self, other):
+        a, b = self.value, other.value
+        return type(self)(a * b, (self, other), lambda g: [b * g, a * g])
+
+    def __matmul__(self, other):
+        a, b = self.value, other.value
+        return type(self)(a @ b, (self, other), lambda g: [g @ b.T, a.T @ g])
+
+    def tanh(self):
+        out = type(self)(np.tanh(self.value), (self,))
+        out.pull = lambda g: [g - g * out.value ** 2]
+        return out
+
+    def exp(self):
+        out = type(self)(np.exp(self.value), (self,))
+        out.pull = lambda g: [g * out.value]
+        return out
+
+    def cross_entropy(self, labels):
+        top = self.value.max(1)[:, None]
+        sums = np.log(np.exp(self.value - top).sum(1))[:, None] + top
+        hot = labels[:, None] == np.arange(self.value.shape[1])
+        loss = (sums - self.value)[hot].sum() / len(labels)
+        p = np.exp(self.value - sums)
+        return type(self)(loss, (self,), lambda g: [(p - hot) * (g / len(labels))])
+
+    def backward(self):
+        heap, sums = [(-self.number, self)], {self: np.ones(self.value.shape)}
+        while heap:
+            _, array = heapq.heappop(heap)
+            array.grad = sums.pop(array)
+            if array.pull is None:
+                continue
+            for source, g in zip(array.made_of, array.pull(array.grad)):
+                if source not in sums:
+                    heapq.heappush(heap, (-source.number, source))
+                    sums[source] = 0.0
+                sums[source] = sums[source] + g
+"""
+
+LAYER_OF_STEPS = (
+    BY_NUMBER
+    + """
+C2 = (2 * np.pi) ** -0.5
+C1 = (0.5 - C2 ** 2) ** 0.5
+
+
+def relu(a):
+    return Array(a.value.clip(0), (a,), lambda g: [np.where(a.value > 0, g, 0)])
+
+
+def flipped(a):
+    return Array(a.value.T, (a,), lambda g: [g.T])
+
+
+def times_row(a, row):
+    return Array(a.value * row.value, (a, row), lambda g: [g * row.value, (g * a.value).sum(0)])
+
+
+def one_over_length(w):
+    length = np.sqrt((w.value ** 2).sum(1))
+    return Array(1 / length, (w,), lambda g: [-(g / length ** 3)[:, None] * w.value])
+
+
+def normprop_of_arrays(x, w, gamma, beta):
+    u = times_row(times_row(x @ flipped(w), one_over_length(w)), gamma) + beta
+    shifted = relu(u) - Array(np.full(u.value.shape, C2))
+    return shifted * Array(np.full(u.value.shape, 1 / C1))
+
+
+def train(x, labels, start, rate, steps):
+    losses, weights = np.zeros(steps), [Array(w) for w in start]
+    for i in range(steps):
+        w1, b1, w2, b2 = weights
+        loss = ((Array(x) @ w1 + b1).tanh() @ w2 + b2).cross_entropy(labels)
+        loss.backward()
+        losses[i] = loss.value
+        weights = [Array(w.value - rate * w.grad) for w in weights]
+    return losses, tuple(weights)
+
+
+def measure(x, w, g):
+    units = len(w)
+    x = Array(x)
+    out = normprop_of_arrays(x, Array(w), Array(np.ones(units)), Array(np.zeros(units)))
+    Array(0, (out,), lambda one: [g]).backward()
+    norm = np.linalg.norm
+    size = norm(x.grad) / x.grad.size ** 0.5 / (norm(g) / g.size ** 0.5)
+    return out.value.mean(), out.value.std(), size
+"""
+)
+
+
+@pytest.mark.parametrize("number", PARTS)
+def test_an_engine_of_another_style_is_right(number):
+    """Numbered steps, generators, gradients that exist only after backward, a layer of steps."""
+    names = {"__name__": "solution"}
+    exec(compile(LAYER_OF_STEPS, "another style", "exec"), names)
+    for seed in range(3):
+        assert checks.verdict(number, answer_to(number, names), seed) is None

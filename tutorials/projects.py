@@ -3,11 +3,13 @@ it, lesson 2 trains a network with it, lesson 6 builds NormProp's layer on it. E
 by itself: whoever has no engine of an earlier part goes on with a given one (given.py)."""
 
 import ast
+import io
 import linecache
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -38,7 +40,28 @@ def keep(lesson: int, engine: type) -> None:
     path, text = file_of(lesson), source_of(engine)
     path.write_text(text, encoding="utf-8")
     tell("keep", path.name, text)
-    print(f"{path} has your engine")
+    wrong = what_is_lost(engine, path)
+    print(f"{path} has your engine" if wrong is None else f"{path} is not complete: {wrong}")
+
+
+def what_is_lost(engine: type, path: Path) -> str | None:
+    """What would be missing in the next lesson; None if nothing is."""
+    try:
+        with redirect_stdout(io.StringIO()):  # what `engine` says of an earlier part
+            kept = load(path)
+    except Exception as error:
+        return f"it stops with {type(error).__name__}: {error}"
+    lost = [name for name in vars(engine) if name not in vars(kept)]
+    if lost:
+        return f"define {', '.join(lost)} inside of the class"
+    return None
+
+
+def load(path: Path) -> type:
+    names: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(path.read_text(encoding="utf-8"), str(path.resolve()), "exec"), names)
+    found: type = names["Array"]
+    return found
 
 
 def engine(lesson: int) -> type:
@@ -46,27 +69,32 @@ def engine(lesson: int) -> type:
     path = file_of(lesson)
     if not path.exists():
         return GIVEN[lesson]
-    names: dict[str, Any] = {"__name__": path.stem}
-    exec(compile(path.read_text(encoding="utf-8"), str(path.resolve()), "exec"), names)
+    kept = load(path)
     print(f"your engine, from {path}")
-    return names["Array"]
+    return kept
 
 
 def source_of(engine: type) -> str:
-    """The class as its cell defines it, with everything that it uses, wherever that is defined."""
+    """The class as its cell defines it, after everything that it uses, wherever that is defined."""
     (first, *_) = functions_in(engine)
     names = first.__globals__
     parts: dict[str, str] = {}
-    wanted = [engine.__name__]
-    while wanted:
-        name = wanted.pop()
-        text = definition(name, names) if name in names and name not in parts else ""
-        if not text:
-            continue
+
+    def add(name: str) -> None:
+        if name not in names or name in parts:
+            return
+        parts[name] = ""  # what uses itself needs no second definition
+        text = definition(name, names)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Name):
+                add(node.id)
+        del parts[name]  # so that it comes after what it uses
         parts[name] = text
-        used = ast.walk(ast.parse(parts[name]))
-        wanted += [node.id for node in used if isinstance(node, ast.Name)]
-    return "\n\n\n".join(reversed(parts.values())) + "\n"
+
+    add(engine.__name__)
+    if engine.__name__ != "Array":
+        parts["Array"] = f"Array = {engine.__name__}"
+    return "\n\n\n".join(filter(None, parts.values())) + "\n"
 
 
 def functions_in(thing: Any) -> list[Any]:
@@ -83,17 +111,37 @@ def definition(name: str, names: dict[str, Any]) -> str:
     thing = names[name]
     if isinstance(thing, ModuleType):
         return f"import {thing.__name__} as {name}"
-    if isinstance(thing, (int, float)):
-        return f"{name} = {thing!r}"
+    if isinstance(thing, (int, float, str, tuple)):
+        return constant(name, thing)
     functions = functions_in(thing)
-    if not functions:
-        return ""
-    if functions[0].__globals__ is not names:
-        return f"from {thing.__module__} import {name}"
+    if not functions or functions[0].__globals__ is not names:
+        return imported(name, thing)
     text = "".join(linecache.getlines(functions[0].__code__.co_filename))
     for node in reversed(ast.parse(text).body):
-        if getattr(node, "name", None) == name:
-            return ast.get_source_segment(text, node) or ""
+        targets = [ast.unparse(target) for target in getattr(node, "targets", [])]
+        if getattr(node, "name", None) == name or targets == [name]:
+            decorators = getattr(node, "decorator_list", [])
+            start = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            return "\n".join(text.split("\n")[start - 1 : node.end_lineno])
+    return ""
+
+
+def constant(name: str, thing: Any) -> str:
+    text = repr(thing.item() if isinstance(thing, np.generic) else thing)
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):  # inf, or a tuple of other things
+        return f"{name} = float({text!r})" if isinstance(thing, float) else ""
+    return f"{name} = {text}"
+
+
+def imported(name: str, thing: Any) -> str:
+    """The line that imports a thing from the module that has it."""
+    module = "numpy" if isinstance(thing, np.ufunc) else getattr(thing, "__module__", None)
+    has = vars(sys.modules.get(str(module), math))
+    for original in (name, getattr(thing, "__name__", None), getattr(thing, "_name", None)):
+        if has.get(str(original)) is thing and module != "__main__":
+            return f"from {module} import {original} as {name}"
     return ""
 
 
@@ -123,7 +171,7 @@ def compute(name: str, function: Callable[..., Any], *inputs: Any) -> Any:
     is_hole = out is None or out is ...
     expect(not is_hole, f"{name} returns nothing yet: fill in the hole")
     expect(
-        hasattr(out, "value") and hasattr(out, "grad"),
+        hasattr(out, "value") and hasattr(out, "backward"),
         f"{name} returns {type(out).__name__}: return an Array, so that backward knows of the step",
     )
     return out
@@ -132,9 +180,10 @@ def compute(name: str, function: Callable[..., Any], *inputs: Any) -> Any:
 def gradients(name: str, out: Any, leaves: list[Any], g: Any) -> list[Any]:
     """What backward finds for the leaves if g arrives at `out`."""
     with in_words(f"the gradient of {name}"):
-        # a step whose function returns g, whatever arrives
-        type(out)(0.0, (out,), lambda ones: (np.array(g),)).backward()
+        type(out)(0.0, (out,), given.hands_on(np.array(g))).backward()
     for leaf in leaves:
+        has_gradient = getattr(leaf, "grad", None) is not None
+        expect(has_gradient, f"{name}: backward leaves no gradient of an input in its .grad")
         found = numbers(leaf.grad)
         expect(
             found.shape == leaf.value.shape,
@@ -153,11 +202,8 @@ def by_tinyprop(function: Callable[..., tp.Tensor], inputs: list[Any], g: Any) -
 @contextmanager
 def without_tinyprop() -> Iterator[None]:
     call = tp.Op.__call__
-
-    def refused(op: tp.Op, *inputs: Any) -> Any:
-        raise NotYet("it computes with tinyprop: write the rules yourself, with NumPy")
-
-    tp.Op.__call__ = refused  # type: ignore[method-assign]
+    error = NotYet("it computes with tinyprop: write the rules yourself, with NumPy")
+    tp.Op.__call__ = given.refuses(error)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -204,11 +250,13 @@ def check_step(engine: Any, name: str) -> None:
     mistakes = usual_slopes(name, inputs[0], inputs[-1], g)
     for letter, got, wanted, wrong in zip("ab", found, slopes, mistakes, strict=False):
         right(got, wanted, f"{name}: the gradient with respect to {letter} is wrong", *wrong)
+    for letter, leaf, x in zip("ab", leaves, inputs, strict=False):
+        right(leaf.value, x, f"{name} changes the numbers of {letter}: return a new Array")
 
 
 def make(engine: Any, value: Any) -> Any:
     with in_words("Array(...)"):
-        made = engine(value)
+        made = engine(np.array(value))
     expect(hasattr(made, "value"), "an Array has its numbers in .value")
     right(made.value, value, "Array(x).value is not x")
     return made
@@ -220,7 +268,7 @@ def check_custom_step(engine: Any) -> None:
     with without_tinyprop():
         a = make(engine, x)
         with in_words("Array(value, inputs, pull)"):
-            engine(2 * x, (a,), lambda g: (2 * g,)).backward()
+            engine(2 * x, (a,), given.doubled).backward()
         right(
             numbers(a.grad),
             np.full(3, 2.0),
@@ -230,7 +278,7 @@ def check_custom_step(engine: Any) -> None:
             (np.zeros(3), "backward leaves a gradient at 0: does it start with ones?"),
         )
         a = make(engine, x)
-        (found,) = gradients("a step", engine(2 * x, (a,), lambda g: (2 * g,)), [a], g)
+        (found,) = gradients("a step", engine(2 * x, (a,), given.doubled), [a], g)
     right(found, 2 * g, "a step's pull must get the gradient of its result")
 
 
@@ -249,6 +297,7 @@ def check_reuse(engine: Any) -> None:
         a, k = make(engine, x), make(engine, y)
         b = compute("a * b", operator.mul, a, k)
         (reused, _) = gradients("b + b", compute("a + b", operator.add, b, b), [a, k], g)
+        between = numbers(getattr(b, "grad", None))
         right(
             reused,
             2 * g * y,
@@ -263,6 +312,12 @@ def check_reuse(engine: Any) -> None:
                 "a reused value hands its gradient on each time that a contribution arrives: wait "
                 "for all of them, then hand on once",
             ),
+        )
+
+        right(
+            between,
+            2 * g,
+            "the gradient of a value in between, b in b + b, must be in its .grad, too",
         )
 
         a, b = make(engine, x), make(engine, y)
@@ -350,10 +405,8 @@ def row_sum(engine: Any) -> None:
     out = compute("a + row", operator.add, a, b)
     right(out.value, x + row, "the value of a + row is wrong: the row is added to each row of a")
     summed = "a row that is added to every row of a gets the sum of the gradients over the rows"
-    try:
+    with adding(summed):
         found = gradients("a + row", out, [a, b], g)
-    except NotYet as error:
-        raise NotYet(f"{summed} ({error})") from error
     right(found[0], g, "a + row: the gradient with respect to a is wrong")
     right(
         found[1],
@@ -361,8 +414,26 @@ def row_sum(engine: Any) -> None:
         f"{summed}, axis=0",
         (g.mean(axis=0), "a + row: add the contributions of the rows up; do not average them"),
     )
-    same = gradients("a + b", compute("a + b", operator.add, a, make(engine, g)), [a], g)
-    right(same[0], g, "a + b of one shape must work as before")
+    for shape in ((5, 3), (3,)):
+        x, y, g = (draws(*shape, seed=i) for i in range(3))
+        leaves = [make(engine, x), make(engine, y)]
+        with adding(f"a + b of two arrays of one shape, such as {shape}, must work as before"):
+            same = gradients("a + b", compute("a + b", operator.add, *leaves), leaves, g)
+            right(same, np.array([g, g]), "another gradient")
+    x, row, g = draws(3, 3), draws(3, seed=1), draws(3, 3, seed=2)
+    leaves = [make(engine, x), make(engine, row)]
+    with adding("the second array counts as a row by its shape, also with as many rows as columns"):
+        square = gradients("a + row", compute("a + row", operator.add, *leaves), leaves, g)
+        right(square[1], g.sum(axis=0), "another gradient")
+
+
+@contextmanager
+def adding(rule: str) -> Iterator[None]:
+    """Tell the rule that is broken, too."""
+    try:
+        yield
+    except NotYet as error:
+        raise NotYet(f"{rule} ({error})") from error
 
 
 def product(engine: Any) -> None:
@@ -429,6 +500,9 @@ def cross_entropy(engine: Any) -> None:
         large = compute(name, lambda z: z.cross_entropy(labels), make(engine, 1000 * logits))
         finite = np.isfinite(np.asarray(large.value, dtype=float)).all()
     expect(finite, "logits of 1,000 overflow: subtract the largest logit of each row first")
+    wanted = F.cross_entropy(tp.tensor(1000 * logits), labels).numpy()
+    exact = "for logits of 1,000 the value is wrong: take the log of the sum, not of each p"
+    right(large.value, wanted, exact)
 
 
 @exercise(
@@ -512,17 +586,12 @@ def own_training(answer: Any) -> None:
     expect(isinstance(engine, type) and callable(train), "the answer is (Array, train)")
     x, labels, start = draws(9, 2, seed=9), np.arange(9) % 3, initial_weights()
     rate, steps = 0.5, 5
-    calls = []
+    calls: list[Any] = []
     original = getattr(engine, "backward", None)
     expect(original is not None, "the class has no backward")
-
-    def counted(self: Any) -> None:
-        calls.append(self)
-        original(self)  # type: ignore[misc]
-
     handed = [w.copy() for w in start]
     had_own = "backward" in vars(engine)
-    engine.backward = counted  # type: ignore[attr-defined]
+    engine.backward = given.counts(original, calls)  # type: ignore[attr-defined]
     try:
         with in_words("train"):
             out = train(x.copy(), labels.copy(), handed, rate, steps)

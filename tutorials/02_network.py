@@ -307,7 +307,7 @@ for name, momentum, rate in (
 ends = {name: np.mean(losses[-10:]) for name, losses in curves.items()}
 small_rate, large_rate, with_momentum = ends.values()
 claim(
-    f"ten times the rate, without momentum, ends within {abs(large_rate - with_momentum):.3f} of "
+    f"ten times the rate, without momentum, ends within {abs(large_rate - with_momentum):.4f} of "
     f"momentum; the small rate is {small_rate - with_momentum:.2f} above",
     abs(large_rate - with_momentum) < 0.2 * (small_rate - with_momentum),
 )

@@ -146,8 +146,9 @@ print("same result:", np.allclose(results["textbook"], results["tinyprop"], atol
 # %% [markdown]
 # tinyprop multiplies $\gamma / |w|$ into the weights and takes bias, ReLU and both constants in one
 # op (`functional/normprop.py`). On a device, `kernels/cuda.py` goes further: one kernel of our own
-# for the rows of the weights, one for that op, one for the update of *all* parameters. Their sources are the `.cu` files beside it, and each launch has the NumPy formula that it equals as its
-# docstring. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():`
+# for the rows of the weights, one for that op, one for the update of *all* parameters. Their sources
+# are the `.cu` files beside it, and the docstring of each launch is the NumPy formula that it
+# computes. All of them are overrides: `tp.overrides()` lists them, and `with tp.plain():`
 # switches them off.
 #
 # ## Transfers

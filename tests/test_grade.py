@@ -243,6 +243,14 @@ import tinyprop as tp
 tp.activations.register(tp.Activation(lambda u: 0.5 * u, name="prelu"), force=True)
 check("5.1", lambda a: (0.0, 0.5))
 """
+OVERRIDE = """
+import tinyprop as tp
+from tinyprop.engine.overrides import override
+from tinyprop.functional.activations import Tanh
+override(Tanh.forward, on="numpy")(lambda op, x: x)
+class Array: ...
+check("1.5", Array)
+"""
 OVER = "import os\nopen('mine', 'w').write('1.1,right')\nos.rename('mine', {path!r})\n"
 
 
@@ -274,6 +282,7 @@ OVER = "import os\nopen('mine', 'w').write('1.1,right')\nos.rename('mine', {path
         (PAIRS, "for a new network it is"),
         (PUBLIC_SOFTSIGN, "not for others"),
         (ACTIVATION, "it changes"),
+        (OVERRIDE, "it changes tinyprop.overrides"),
         ("import threading\nthreading.Thread(target=threading.Event().wait).start()" + WRONG, "-"),
         ("def f(): return f()\nf()\n" + RIGHT, "RecursionError"),
     ],

@@ -8,9 +8,8 @@ with fresh ones, which no answer can know."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ class NotYet(Exception):
     """What is wrong with an answer, in plain words."""
 
 
-@dataclass(frozen=True)
-class Exercise:
+class Exercise(NamedTuple):  # whose methods do not lead back to this module, as a dataclass's do
     checker: Callable[[Any], None]
     hints: tuple[str, ...]
     function: bool  # whether the answer is a function

@@ -9,6 +9,7 @@ not need; it does not stop a program that is written to break out."""
 import base64
 import builtins
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -232,8 +233,6 @@ def contents_of(thing: Any) -> dict[Any, Any]:
         return dict(thing)
     if type(thing) in (list, tuple):
         return dict(enumerate(thing)) | {"length": len(thing)}
-    if type(thing).__module__ == "checks" and hasattr(thing, "__dict__"):
-        return dict(vars(thing))
     if is_of(type(thing).__module__, ("tinyprop",)) and hasattr(thing, "_entries"):
         return dict(thing._entries)  # a table, such as that of the activations
     return {}
@@ -268,7 +267,14 @@ def what_checks_use() -> list[Noted]:
     import exercises  # noqa: F401  (with checks, projects and given)
 
     names = [name for name in sys.modules if is_of(name, RESTS_ON)]
-    return noted([sys.modules[name] for name in names])
+    overrides = sys.modules["tinyprop.engine.overrides"].table
+    rules = [Noted("tinyprop.overrides", rules, all_of(rules)) for rules in overrides.values()]
+    return [*noted([sys.modules[name] for name in names]), *rules]
+
+
+def all_of(rules: dict[Any, Any]) -> dict[Any, Any]:
+    """A table to which nothing may be added."""
+    return rules | {"length": len(rules)}
 
 
 def changed(before: list[Noted]) -> str | None:
@@ -277,7 +283,7 @@ def changed(before: list[Noted]) -> str | None:
         if builtins.__dict__[key] is not value:
             return f"builtins.{key}"
     for one in before:
-        now = contents_of(one.thing)
+        now = all_of(one.thing) if one.name == "tinyprop.overrides" else contents_of(one.thing)
         for key, value in one.contents.items():
             is_same = now.get(key) is value or (key == "length" and now.get(key) == value)
             is_new = value is None  # what is made when it is first needed
@@ -380,6 +386,8 @@ def judged(task: dict[str, Any], returned: list[Any]) -> str | None:
 
 def main() -> None:
     task = json.load(sys.stdin)
+    sys.stdin.close()
+    sys.stdin = io.StringIO()  # an answer that asks for input gets none
     channel = separate_output()
     set_limits(task["seconds"], task["memory"], task["file_size"])
     returned: list[Any] = []

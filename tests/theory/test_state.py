@@ -419,6 +419,20 @@ def test_what_has_no_rule_is_refused_by_name(words, rng):
     assert_explained(error, lambda: tp.propagate(net, *inputs(rng)), words, "forward of Net", hint)
 
 
+@pytest.mark.parametrize("weights", ["given", "random"])
+@pytest.mark.parametrize("function", [F.multiply, F.maximum])
+def test_weighted_sums_of_a_function_are_no_function_of_its_values(function, weights, rng):
+    """Both branches go back to one scaled value, but each sees it through weights of its own."""
+
+    def forward(net, x):
+        scaled = 2.0 * net.a(x)
+        return function(net.b(scaled), F.tanh(net.c(scaled)))
+
+    net = three(forward)
+    words = f"{function.__name__} of two States that are not functions of the same values"
+    assert_explained(TypeError, lambda: tp.propagate(net, *inputs(rng), weights=weights), words)
+
+
 def test_other_refusals(rng):
     two = inputs(rng)
     wrong_shape = three(lambda net, x: x.reshape(2, 2))

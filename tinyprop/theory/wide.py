@@ -312,6 +312,7 @@ class Wide(Mixture):
             self,
             origin=origin,
             values=origin.compute(),
+            source=None,  # a sum of many values is no function of one
             errors={**self.errors, origin: error},
             jacobian=_times(self.jacobian, weights.length),
             sums=self.pairs,

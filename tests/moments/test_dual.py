@@ -277,6 +277,19 @@ def test_a_unit_that_does_not_vary():
     assert found.covariance[2] == dual(mish, 0.5, (0.0, 0.3)).covariance
 
 
+@pytest.mark.parametrize("mean", [-2.0, 0.3, 2.0, 3e10])
+def test_lines_of_a_unit_that_does_not_vary(mean):
+    """Its mean is the value of the function, on either side of a kink and at it."""
+
+    def floor(u):
+        return np.maximum(u, 0.3)
+
+    found = dual(floor, 0.5, mean=(mean, 1.0), std=(0.0, 1.0), kinks=(0.3,))
+    expected = floor(mean) * tp.moments.gaussian(floor, 1.0, kinks=(0.3,)).mean
+    assert found.covariance == 0.0
+    assert found.product == pytest.approx(expected, rel=1e-12)
+
+
 def test_kinks_of_units_far_apart():
     """A jump that only wide units see, one that both do, and none in between."""
 

@@ -111,11 +111,13 @@ def lines_mean(values: Any, lines: Any, mean: Array, std: Array) -> Array:
         start = min(start, lines.kinks[0]) - 1.0
     total = values(xp.asarray([start]))[0] + lines.slopes[0] * (mean - start)
     for i, kink in enumerate(lines.kinks):
-        place = (kink - mean) / xp.maximum(std, TINY)
-        ramp = std * (density(place) - place * upper_tail(place))
+        distance = kink - mean
+        wide = xp.maximum(std, xp.maximum(abs(distance) / FARTHEST, TINY))
+        place = distance / wide
+        ramp = wide * (density(place) - place * upper_tail(place))
         bend = lines.slopes[i + 1] - lines.slopes[i]
         total = total + bend * ramp + lines.jumps[i] * upper_tail(place)
-    return total
+    return xp.where(std > 0.0, total, values(mean))
 
 
 def _jump_with_lines(x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array) -> Array:

@@ -35,6 +35,7 @@ FINE = 0.0625  # of x
 WIDEST = 4.375  # of |x|, which is ln t = 62
 NEGLIGIBLE = 1e-14  # of the covariance, in units of its largest eigenvalue
 TINY = 1e-300  # a mean square of 0 is taken as this in denominators
+ROUNDED = 1e-15  # of the largest eigenvalue, for each value: smaller ones are rounding
 # A vector whose variance is less than this, in units of its squared mean, is divided as a linear
 # function would: there, that is as good as what rounding leaves of E y y^T - E y E y^T.
 NARROW = 1e-7
@@ -69,7 +70,7 @@ def on_sphere(mean: HostArray, covariance: HostArray, eps: float = 0.0) -> OnSph
 
     # in the basis of the eigenvectors, in units of the root of `total`; t in units of 1 / total
     values, vectors = np.linalg.eigh(covariance)
-    lam = np.maximum(values, 0.0) / total
+    lam = _above_rounding(values) / total
     v = vectors.T @ mean / math.sqrt(total)
     log_t = np.arange(-LAST, LAST + STEP, STEP)
     t = np.exp(log_t)
@@ -92,8 +93,39 @@ def on_sphere(mean: HostArray, covariance: HostArray, eps: float = 0.0) -> OnSph
     of_variances = np.diag(for_inverse @ (lam * m))
     of_means = (means.T * for_inverse) @ means
     rest = n * (of_variances + of_means) - np.outer(new_mean, new_mean)
-    error = ROUNDING * n / float(rest.trace()) if square_of_mean else ROUNDING
+    relative = n / max(float(rest.trace()), TINY) if square_of_mean else 1.0
+    error = relative * (ROUNDING + _sensitivity(lam, v, n * eps / total))
     return OnSphere(vectors @ new_mean, vectors @ rest @ vectors.T, jacobian, error)
+
+
+def _above_rounding(values: HostArray) -> HostArray:
+    """Eigenvalues of covariances (..., n), in ascending order, with 0 for those that are rounding.
+
+    What u varies by in its smallest direction counts with its root: where all values are multiples
+    of one number, an eigenvalue of 1e-16 in the place of 0 would move covariances by 1e-8.
+
+    >>> _above_rounding(np.array([-1e-17, 3e-16, 1e-9, 1.0])).tolist()
+    [0.0, 0.0, 1e-09, 1.0]
+    """
+    floor = ROUNDED * values.shape[-1] * values[..., -1:]
+    return np.where(values > floor, values, 0.0)
+
+
+def _sensitivity(lam: HostArray, v: HostArray, shift: float) -> float:
+    """By how much rounding of the covariance may move that of y, relative to its trace.
+
+    It matters where u varies in one direction and passes near 0. There, y changes its sign, over a
+    distance that the rest of |u|^2 decides, and an error d of that changes the result by d over its
+    root."""
+    along = float(lam[-1])
+    if along == 0.0:
+        return 0.0
+    beside = float(lam[:-1].sum() + (v[:-1] ** 2).sum()) + shift
+    rounding = ROUNDED * len(lam)
+    if beside <= rounding * along:
+        return 0.0  # it is 0, but for rounding
+    passes_zero = math.exp(-0.5 * float(v[-1]) ** 2 / along)
+    return passes_zero * rounding / math.sqrt(beside / along)
 
 
 def _shrinkage(t: HostArray, lam: HostArray) -> HostArray:
@@ -127,36 +159,39 @@ def between_spheres(
     totals = float(squares[:first].sum()), float(squares[first:].sum())
     if min(totals) <= 0.0:
         return np.zeros(counts)
-    sources = Sources.of(mean, covariance)
+    # each vector in units of its own, so that rounding of the larger one does not hide the other
+    unit = np.repeat(np.sqrt(totals), counts)
+    mean = mean / unit
+    sources = Sources.of(mean, covariance / np.outer(unit, unit))
+    shifts = counts[0] * eps / totals[0], counts[1] * eps / totals[1]
 
     # one basis for u_a and one for z, in which u_a = A z has a diagonal A
-    left, sizes, right = np.linalg.svd(sources.factor[:first] / math.sqrt(totals[0]))
+    left, sizes, right = np.linalg.svd(sources.factor[:first])
     size_of_z = _padded(sizes, len(right))
     size_of_u = _padded(sizes, first)
     x = np.arange(-WIDEST, WIDEST + FINE, FINE)
     log_t = 0.5 * math.pi * np.sinh(x)
-    t = np.exp(log_t)  # in units of 1 / total
+    t = np.exp(log_t)
     step = FINE * 0.5 * math.pi * np.cosh(x)
     half = step * np.exp(0.5 * log_t) / math.sqrt(math.pi)  # dt / sqrt(pi t)
     m = _shrinkage(t, size_of_z**2)  # (nodes, k): the variances of z
-    v = left.T @ mean[:first] / math.sqrt(totals[0])
-    shift = counts[0] * eps / totals[0]
-    log_weights = _log_weights(_shrinkage(t, size_of_u**2), v, t, shift)
+    v = left.T @ mean[:first]
+    log_weights = _log_weights(_shrinkage(t, size_of_u**2), v, t, shifts[0])
     weights = half * np.exp(log_weights)
 
     # under each weight, z and u
     factor = sources.factor @ right.T
-    pull = factor[:first].T @ sources.offset[:first] / totals[0]
+    pull = factor[:first].T @ sources.offset[:first]
     z = m * (right @ sources.start - 2.0 * t[:, None] * pull)
     means = sources.offset + z @ factor.T  # (nodes, n)
     roots = factor[first:] * np.sqrt(m)[:, None]  # (nodes, n_b, k)
-    y_mean, jacobian = _mean_and_jacobian(means[:, first:], roots, counts[1] * eps, half, t)
+    y_mean, jacobian = _mean_and_jacobian(means[:, first:], roots, shifts[1], half, t)
 
     common = (factor[:first] * m[:, None]) @ factor[first:].T  # (nodes, n_a, n_b)
     products = means[:, :first, None] * y_mean[:, None]
     products += common @ jacobian.swapaxes(1, 2)
     total: HostArray = np.tensordot(weights, products, 1)
-    return total * math.sqrt(counts[0] / totals[0])
+    return total * math.sqrt(counts[0])
 
 
 @dataclass(frozen=True)
@@ -198,7 +233,7 @@ def _mean_and_jacobian(
     totals = np.maximum(variance + square_of_mean + shift, TINY)
     values, vectors = np.linalg.eigh(covariances)
     to_axes = vectors.swapaxes(1, 2)
-    lam = np.maximum(values, 0.0) / totals[:, None]
+    lam = _above_rounding(values) / totals[:, None]
     v = _each(to_axes, means) / np.sqrt(totals)[:, None]
     m = _shrinkage(t, lam)  # (each, nodes, n)
     log_weights = _log_weights(m, v[:, None], t, (shift / totals)[:, None])

@@ -670,6 +670,78 @@ def test_refusals():
     assert_explained(ValueError, lambda: tp.propagate(wide, *image), "pool it first")
 
 
+class Calls(nn.Module):
+    """A layer that calls a function."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+MISFITS = {
+    "linear of x (1, 3) and weight (5, 4)": (nn.Linear(4, 5), (3,)),
+    "conv2d of x (1, 2, 3, 3) and weight (5, 4, 1, 1)": (nn.Conv2d(4, 5, 1), (2, 3, 3)),
+    "conv2d in 2 groups": (nn.Conv2d(4, 6, 1, groups=2), (2, 3, 3)),
+    "bias (3,)": (Calls(lambda x: tp.functional.linear(x, tp.ones(4, 3), tp.ones(3))), (3,)),
+    "in 2 groups": (Calls(lambda x: tp.functional.group_norm(x, 2)), (3,)),
+    "no spread": (nn.GroupNorm(4, 4), (4,)),
+    "(5,) for a State (1, 3)": (nn.BatchNorm(5), (3,)),
+    "the window must fit": (nn.MaxPool2d(5), (1, 3, 3)),
+    "p=1.0": (Calls(lambda x: tp.functional.dropout(x, 1.0)), (3,)),
+}
+
+
+@pytest.mark.parametrize("weights", ["given", "random"])
+@pytest.mark.parametrize("words", MISFITS)
+def test_layers_that_do_not_fit_are_refused(words, weights, rng):
+    """As their forwards refuse them; random weights see only how large a layer is."""
+    layer, shape = MISFITS[words]
+    count = shape[0]
+    same = nn.Linear(count, count) if len(shape) == 1 else nn.Conv2d(count, count, 1)
+    net = nn.Sequential(same, layer)
+    law = rng.normal(size=shape), np.eye(math.prod(shape))
+    assert_explained(ValueError, lambda: tp.propagate(net, *law, weights=weights), words)
+
+
+DATA_REFUSED = {
+    "shape (0, 2)": np.ones((0, 2)),
+    "shape (2,)": np.ones(2),
+    "shape (3, 2, 2)": np.ones((3, 2, 2)),
+    "complex128": 1j * np.ones((3, 2)),
+    "infinite or NaN": np.array([[1.0, 2.0], [np.nan, 0.0]]),
+}
+
+
+@pytest.mark.parametrize("weights", ["given", "random"])
+@pytest.mark.parametrize("words", DATA_REFUSED)
+def test_what_is_no_data_is_refused(words, weights):
+    data = DATA_REFUSED[words]
+    net = nn.Linear(2, 2)
+    assert_explained(ValueError, lambda: tp.propagate(net, data=data, weights=weights), words)
+
+
+@pytest.mark.parametrize("weights", ["given", "random"])
+def test_a_law_is_finite(weights):
+    for law in (([0.0, np.nan], np.eye(2)), ([0.0, 0.0], np.diag([1.0, np.inf]))):
+        assert_explained(
+            ValueError,
+            lambda law=law: tp.propagate(nn.Linear(2, 2), *law, weights=weights),
+            "infinite or NaN",
+        )
+
+
+def test_gaussians_are_a_whole_number():
+    data = np.ones((6, 2))
+    for count in (0, 1.5):
+        assert_explained(
+            ValueError,
+            lambda count=count: tp.propagate(nn.Linear(2, 2), data=data, components=count),
+            f"{count} Gaussians",
+        )
+
+
 SEEDS, IMAGES, WIDTH = 8, 1000, 0.1
 DATA = os.environ.get("TINYPROP_DATA")  # at import: while tests run, it is hidden from them
 

@@ -503,6 +503,12 @@ def test_a_pool_enlarges_images(rng):
     assert (found[:, 1] > 0).all()
 
 
+def test_a_pool_of_zeros():
+    net = nn.Sequential(nn.Conv2d(1, 4, 1, bias=False), nn.ReLU(), nn.MaxPool2d(2))
+    *_, pooled = tp.propagate(net, data=np.zeros((3, 1, 4, 4)), weights="random")
+    assert pooled.mean.item() == pooled.variance.item() == 0.0
+
+
 def test_branches_whose_inputs_differ_in_size(rng):
     """A shortcut that pools the input, and a branch whose convolution has a stride: both have the
     same blocks of samples, and nothing in common."""

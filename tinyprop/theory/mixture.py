@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..engine.arrays import HostArray
-from ..engine.errors import ShapeError
+from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation, activations, as_activation
 from ..functional.windows import Window
@@ -183,7 +183,9 @@ class Mixture(State):
 
     def linear(self, weight: Any, bias: Any = None) -> Self:
         self._check_form("Linear", 2)
-        return self._weighted(weight, Linear(numbers(weight), _bias(bias)))
+        weights = Linear(numbers(weight), _bias(bias))
+        self._check_weights("linear", weights, "x is (N, in), weight is (out, in)")
+        return self._weighted(weight, weights)
 
     def convolve(
         self,
@@ -197,13 +199,30 @@ class Mixture(State):
         self._check_form("a convolution", 4)
         filters = numbers(weight)
         window = Window.of(filters.shape[2:], stride, padding, dilation)
-        return self._weighted(weight, Linear(filters, _bias(bias), window), groups)
+        weights = Linear(filters, _bias(bias), window)
+        rule = "x is (N, C, H, W), weight is (O, C / groups, kh, kw)"
+        self._check_weights("conv2d", weights, rule, groups)
+        return self._weighted(weight, weights, groups)
 
     def _check_form(self, name: str, ndim: int) -> None:
         if self.ndim != ndim:
             got = f"{name} of values {self.shape[1:]}"
             rule = "Linear takes vectors, a convolution images (C, H, W)"
             raise ShapeError(got, rule, "Flatten, or another mean")
+
+    def _check_weights(self, name: str, weights: Linear, rule: str, groups: int = 1) -> None:
+        """Refuse weights for another number of inputs, and biases for another one of outputs."""
+        shape = weights.weight.shape
+        has_axes = len(shape) == self.ndim
+        if not has_axes or groups * shape[1] != self.shape[1] or shape[0] % groups:
+            got = f"{name} of x {self.shape} and weight {shape}"
+            if groups != 1:
+                got = f"{name} in {groups} groups, of x {self.shape} and weight {shape}"
+            raise ShapeError(got, rule, f"a layer for {self.shape[1]} inputs")
+        bias = np.shape(weights.bias)
+        if np.size(weights.bias) > 1 and bias != shape[:1]:
+            got = f"{name} with weight {shape} and bias {bias}"
+            raise ShapeError(got, "there is one bias for each output", f"shape {shape[:1]}")
 
     def _weighted(self, given: Any, weights: Linear, groups: int = 1) -> Self:
         """After a layer with these weights, which a forward has given."""
@@ -265,6 +284,7 @@ class Mixture(State):
         return self.scale(1.0 / std, -mean / std)
 
     def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
+        self._check_groups(groups, centered)
         before = self.applied
         if centered:
             before = before.mapped(partial(norms.centered, groups=groups))
@@ -281,6 +301,16 @@ class Mixture(State):
         )
         return replace(after, bound=max(step.bound for step in after.origin.steps))
 
+    def _check_groups(self, groups: int, centered: bool) -> None:
+        """Refuse groups that are no whole number of channels, or that nothing would be left of."""
+        channels = self.shape[1]
+        got = f"a normaliser of a State {self.shape} in {groups} groups"
+        if groups < 1 or channels % groups:
+            raise ShapeError(got, "the number of groups divides that of channels", "groups=1")
+        if centered and self.size == groups:
+            rule = "one value has no spread: its normalised value would be 0/0"
+            raise ShapeError(got, rule, "fewer groups, or RMSNorm, which needs no spread")
+
     def divided_by_expectation(self, groups: int, eps: float) -> Self:
         """Each group divided by the root of its expected mean square."""
         rule = partial(norms.divided_by_expectation, groups=groups, eps=eps)
@@ -291,6 +321,7 @@ class Mixture(State):
     ) -> Self:
         self._check_form("MaxPool2d", 4)
         window = Window.of(kernel_size, stride, padding, ceil=ceil_mode)
+        window.output(self.shape)  # refuses a window that does not fit
         function = self.pending or Pointwise(activations["identity"], {})
 
         def pooled(each: Field) -> Made:
@@ -310,6 +341,9 @@ class Mixture(State):
         return self.applied.mapped(pooled)
 
     def drop(self, p: float) -> Self:
+        if not 0.0 <= p < 1.0:
+            rule = "a probability of dropping is at least 0 and less than 1"
+            raise ValueError(explain(f"dropout of a State with p={p}", rule, "p=0.5"))
         return self.applied.mapped(partial(dropped, p=p), gaussian=False)
 
     def flatten(self, start_axis: int = 1) -> Self:

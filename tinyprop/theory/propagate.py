@@ -177,7 +177,7 @@ def propagate(
     if data is None:
         given = gaussian_law(mean, covariance)
     else:
-        given = to_numpy(getattr(data, "data", data))
+        given = samples_in(data)
     if weights == "random":
         return Propagation(walked_with_samples(net, samples_of(given)))
     if isinstance(given, tuple):
@@ -290,12 +290,16 @@ def is_list(module: nn.Module) -> bool:
 
 def gaussian_law(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:
     """Both as checked arrays, the covariance as a matrix."""
-    mean, matrix = (np.asarray(getattr(x, "data", x), "float64") for x in (mean, covariance))
-    if mean.ndim not in (1, 3) or matrix.size != mean.size**2:
+    mean = np.asarray(getattr(mean, "data", mean), "float64")
+    matrix = np.asarray(getattr(covariance, "data", covariance), "float64")
+    if mean.ndim not in (1, 3) or not mean.size or matrix.size != mean.size**2:
         got = f"a mean of shape {mean.shape} and a covariance of shape {matrix.shape}"
         rule = "the mean is (features,) or (C, H, W), the covariance that of all its values"
         raise ShapeError(got, rule, "data=images")
     matrix = matrix.reshape(mean.size, mean.size)
+    if not (np.isfinite(mean).all() and np.isfinite(matrix).all()):
+        got = "a mean or a covariance of which some numbers are infinite or NaN"
+        raise ValueError(explain(got, "moments are finite", "the mean and numpy.cov of samples"))
     if not is_covariance(matrix):
         got = "a covariance that is not symmetric, or gives some direction a negative variance"
         raise ValueError(explain(got, "it is a covariance matrix", "numpy.cov(samples.T)"))
@@ -320,30 +324,62 @@ def samples_of(given: HostArray | tuple[HostArray, HostArray]) -> Samples:
     return Samples(Tensor(batch), sampled=is_gaussian, positions=positions)
 
 
+def samples_in(data: Any) -> HostArray:
+    """The data as a checked array of samples."""
+    samples: HostArray = np.asarray(to_numpy(getattr(data, "data", data)))
+    are_real = samples.dtype.kind in "fiub"
+    if not are_real or samples.ndim not in (2, 4) or not samples.size:
+        got = f"data of shape {samples.shape} and dtype {samples.dtype}"
+        rule = "they are real numbers, (N, features) or (N, C, H, W)"
+        raise ShapeError(got, rule, "x.reshape(len(x), -1)")
+    if not np.isfinite(samples).all():
+        got = "data of which some numbers are infinite or NaN"
+        raise ValueError(explain(got, "moments are finite", "numpy.nan_to_num(data)"))
+    return samples
+
+
 def fitted(data: HostArray, components: int) -> Mixture:
-    """Groups of equal contrast, and inside each, of equal brightness: as many of these as divide
-    `components`."""
-    if data.ndim not in (2, 4) or not 1 <= 2 * components <= len(data) or data[0].size > WHOLE:
-        got = f"data of shape {data.shape} for {components} Gaussians"
-        rule = (
-            f"(N, features) or (N, C, H, W) of at most {WHOLE} values, and two samples for each "
-            "Gaussian"
-        )
-        raise ShapeError(got, rule, "components=1")
+    """Samples as a mixture of Gaussians, one for each group of samples that are alike."""
+    check_components(data, components)
     samples = data.reshape(len(data), -1).astype("float32")
-    contrast, brightness = samples.std(axis=1), samples.mean(axis=1)
-    parts = max(k for k in range(1, components + 1) if components % k == 0 and k * k <= components)
-    groups = [
-        part
-        for group in np.array_split(np.argsort(contrast, kind="stable"), components // parts)
-        for part in np.array_split(group[np.argsort(brightness[group], kind="stable")], parts)
-    ]
-    weights = tuple(len(group) / len(data) for group in groups)
     fields = []
-    for group in groups:
-        mean = samples[group].mean(axis=0, dtype="float64")
-        centered = samples[group] - mean.astype("float32")
-        fields.append(
-            Field.of(mean.reshape(data.shape[1:]), centered.T @ centered / np.float32(len(group)))
-        )
-    return Mixture.start(fields, weights=weights, gaussian=False)
+    weights = []
+    for group in alike(samples, components):
+        members = samples[group]
+        mean = members.mean(axis=0, dtype="float64")
+        centered = members - mean.astype("float32")
+        covariance = centered.T @ centered / np.float32(len(group))
+        fields.append(Field.of(mean.reshape(data.shape[1:]), covariance))
+        weights.append(len(group) / len(data))
+    return Mixture.start(fields, weights=tuple(weights), gaussian=False)
+
+
+def check_components(data: HostArray, components: int) -> None:
+    """Refuse more Gaussians than the samples have covariances for."""
+    is_number = isinstance(components, (int, np.integer)) and components >= 1
+    if is_number and 2 * components <= len(data) and data[0].size <= WHOLE:
+        return
+    got = f"data of shape {data.shape} for {components} Gaussians"
+    rule = f"samples have at most {WHOLE} values, and there are two samples for each Gaussian"
+    hint = "smaller images" if data[0].size > WHOLE else "components=1, and more samples"
+    raise ShapeError(got, rule, hint)
+
+
+def alike(samples: HostArray, count: int) -> list[HostArray]:
+    """The numbers of the samples (N, values) in each of so many groups: of equal contrast, and
+    inside each, of equal brightness, in as many parts as divide `count`.
+
+    >>> dark_flat, light_flat, dark, light = [0, 0], [9, 9], [-5, 5], [0, 10]
+    >>> [group.tolist() for group in alike(np.array([light, dark_flat, dark, light_flat]), 4)]
+    [[1], [3], [2], [0]]
+    """
+    contrast = samples.std(axis=1)
+    brightness = samples.mean(axis=1)
+    divisors = [k for k in range(1, count + 1) if count % k == 0]
+    parts = max(k for k in divisors if k * k <= count)
+    by_contrast = np.argsort(contrast, kind="stable")
+    groups = []
+    for members in np.array_split(by_contrast, count // parts):
+        by_brightness = members[np.argsort(brightness[members], kind="stable")]
+        groups += np.array_split(by_brightness, parts)
+    return groups

@@ -359,7 +359,9 @@ class Wide(Mixture):
         "exact",
     )
     def scale(self, factor: Any = 1.0, shift: Any = 0.0) -> Self:
-        return super().scale(_if_equal(factor), _if_equal(shift))
+        factor = _if_equal(self._numbers("factor", factor))
+        shift = _if_equal(self._numbers("shift", shift))
+        return super().scale(factor, shift)
 
     def _scaled(self, factor: Any, shift: Any) -> Self:
         after = super()._scaled(factor, shift)
@@ -401,6 +403,8 @@ class Wide(Mixture):
     )
     def normalize_sample(self, groups: int = 1, eps: float = 0.0, centered: bool = True) -> Self:
         """The mean over many channels and the mean square are the same in all groups."""
+        if not self.pairs:  # which stand for any number of units
+            self._check_groups(groups, centered)
         before = self.applied
         rule = partial(_normalized, eps=eps, removes_mean=centered)
         after = before.derived(rule, groups / self.width, exact=False)
@@ -654,6 +658,8 @@ def _samples_of(field: Field) -> HostArray:
     the covariance indefinite."""
     size = field.mean.size
     covariance = field.covariance().astype("float64").reshape(size, size)
+    if not covariance.trace():  # samples of nothing but zeros
+        return np.broadcast_to(field.mean, (SAMPLES, *field.mean.shape))
     root = np.linalg.cholesky(covariance + 1e-6 * covariance.trace() * np.eye(size))
     z = new_generator(0).standard_normal((SAMPLES // 2, size))
     deviations = np.concatenate([z, -z]) @ root.T

@@ -403,6 +403,28 @@ def test_a_record_that_a_forward_calls_keeps_its_kinks():
     assert prelu(Wide.at([])).square == pytest.approx(0.5 * (1.0 + 0.25**2), rel=1e-14)
 
 
+def test_a_function_that_changes_is_not_remembered():
+    """As one with a number that is being learnt: squares grow with that of the factor."""
+    factor = [1.0]
+    learnt = tp.Activation(lambda u: tp.functional.tanh(u) * factor[0], "learnt")
+    in_a_row = tp.Activation(lambda u: tp.functional.relu(u - 0.1) * factor[0], "bent", kinks=[0.1])
+
+    def found():
+        pair = Wide.at([0.5])
+        once = pair.apply(learnt)
+        twice = pair.apply("tanh").apply(in_a_row)
+        batch_norm = tp.theory.gains.batch_norm_residual_gain(2, 8, learnt, square=1.0)
+        signal = Stack("none", learnt, 2, 64, 16, residual=False).predicted("signal")
+        values = [once.square, once.unrelated, twice.square, twice.gain, signal[1] ** 2]
+        return np.array([*values, *once.products, *twice.products]), batch_norm
+
+    before, gain = found()
+    factor[0] = 2.0
+    after, larger_gain = found()
+    np.testing.assert_allclose(after, 4.0 * before, rtol=1e-9)
+    assert larger_gain > gain
+
+
 def test_branches_with_something_in_common():
     """E (x + ReLU(x))^2 = 1 + 1/2 + 2 E x ReLU(x) = 5/2; the gain of such a sum is not known, but
     that of independent branches is 1 + E s'^2 v."""

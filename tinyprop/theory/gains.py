@@ -9,7 +9,7 @@ This limit is the recursion of wide.py. What is here is not in it: finite batche
 values are points on a sphere, exactly; and closed forms of the recursion for residual blocks."""
 
 import math
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation, AnyActivation, as_activation
 from ..moments.quadrature import gauss_legendre
 from ..nn.normprop import standard_moments
+from .pointwise import Pointwise
 from .wide import Wide
 
 PANELS = 6
@@ -162,8 +163,13 @@ def _leaking_trace(on: Expectations, batch: int) -> float:
     return through - along_y
 
 
-@cache
 def _sphere(dimensions: int, values: int, activation: Activation) -> Expectations:
+    """`_on_sphere`, which is kept while the activation stays the same."""
+    return _on_sphere(dimensions, values, activation, Pointwise(activation, {}).key(0.0, 1.0))
+
+
+@lru_cache(maxsize=256)
+def _on_sphere(dimensions: int, values: int, activation: Activation, key: bytes) -> Expectations:
     """The expectations over two of `values` numbers whose mean square is 1, and which are uniform
     on that sphere. It has `dimensions`: as many as there are values or, if their mean is 0, one
     fewer.

@@ -43,6 +43,7 @@ from .steps import Made, Step
 DEGREES = 12  # of Hermite polynomials, where covariances are not needed to rounding
 BLOCK = 1024  # units whose moments are computed at a time
 ROUNDING = 4e-16
+PROBES = np.linspace(-8.0, 8.0, 65)  # standard deviations, within which functions are finite
 
 # The search for the places where one function passes the kink of another
 FAR = 13.0  # standard deviations within which kinks matter
@@ -196,6 +197,14 @@ class Pointwise:
     def value(self, u: HostArray) -> HostArray:
         """Of values (C, ...)."""
         return self.each(lambda x: per_channel(x, u.ndim)).of_array(u)
+
+    def key(self, mean: float, std: float) -> bytes:
+        """What a cache knows it by besides its record: its values near a mean. A function may
+        depend on something that changes, such as a number that is being learnt. One that has
+        closed moments does not."""
+        if self.inner is None and self.activation.moments is not None:
+            return b""
+        return self.of_array(mean + std * PROBES).tobytes()
 
     # Its moments
 

@@ -173,11 +173,7 @@ def propagate(
         raise ValueError(
             explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)")
         )
-    given: HostArray | tuple[HostArray, HostArray]
-    if data is None:
-        given = gaussian_law(mean, covariance)
-    else:
-        given = samples_in(data)
+    given = gaussian_law(mean, covariance) if data is None else samples_in(data)
     if weights == "random":
         return Propagation(walked_with_samples(net, samples_of(given)))
     if isinstance(given, tuple):

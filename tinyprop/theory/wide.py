@@ -40,9 +40,6 @@ MOST_STORED = 1 << 30  # covariances of the values of all blocks
 SAMPLES = 1024  # of a channel, for max pooling
 SAME_INPUT = 1.0 - ROUNDING  # a correlation that is 1, but for rounding
 
-# deep networks ask for the same moments again and again
-gaussian = lru_cache(maxsize=4096)(moments.gaussian)
-
 
 @dataclass(frozen=True)
 class Map:
@@ -334,7 +331,7 @@ class Wide(Mixture):
             return super()._activated(function)
         (field,) = self.fields
         mean, std = _first_value(field)
-        function = _as_one(function, mean, std)
+        function = _as_one(function, mean, std, function.key(mean, std))
         slope = _unit(function, mean, std).known.slope2
         jacobian = _times(self.jacobian, float(slope))
         return replace(super()._activated(function), jacobian=jacobian, sums=False)
@@ -592,18 +589,36 @@ def _unit(function: Pointwise, mean: float, std: float) -> Unit:
     """A homogeneous function of N(0, std^2) is std times that of N(0, 1)."""
     activation = function.activation
     factor = std if activation.homogeneous and mean == 0.0 and std > 0.0 else 1.0
-    known, units = _of_one(activation, mean, std / factor, tuple(function.params.items()))
+    std = std / factor
+    params = tuple(function.params.items())
+    known, units = _of_one(activation, mean, std, params, function.unscaled.key(mean, std))
     return Unit(known, units, factor, activation.moments is not None)
 
 
 # deep networks ask for the same ones again and again
 @lru_cache(maxsize=256)
 def _of_one(
-    activation: Activation, mean: float, std: float, params: tuple[tuple[str, float], ...]
+    activation: Activation,
+    mean: float,
+    std: float,
+    params: tuple[tuple[str, float], ...],
+    key: bytes,
 ) -> tuple[moments.Moments, ManyUnits]:
+    """The moments and the series of a function with this key, see `Pointwise.key`."""
     function = Pointwise(activation, dict(params))
     known = moments.gaussian(activation, mean, std, **function.params)
     return known, function.units(np.full((1, 1, 1), mean), np.full((1, 1, 1), std**2))
+
+
+def gaussian(activation: Activation, mean: float = 0.0, std: float = 1.0) -> moments.Moments:
+    """The moments of an activation with the parameters that it starts with, kept for the next
+    layer."""
+    return _gaussian(activation, mean, std, Pointwise(activation, {}).key(mean, std))
+
+
+@lru_cache(maxsize=4096)
+def _gaussian(activation: Activation, mean: float, std: float, key: bytes) -> moments.Moments:
+    return moments.gaussian(activation, mean, std)
 
 
 def _first_value(field: Field) -> tuple[float, float]:
@@ -631,7 +646,7 @@ def _beside_first(mean: HostArray, variance: HostArray, covariance: HostArray) -
 
 
 @lru_cache(maxsize=256)
-def _as_one(function: Pointwise, mean: float, std: float) -> Pointwise:
+def _as_one(function: Pointwise, mean: float, std: float, key: bytes) -> Pointwise:
     """Functions in a row as one record, with the kinks that a Gaussian value meets."""
     if function.inner is None:
         return function

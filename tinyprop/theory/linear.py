@@ -12,9 +12,7 @@ x. How it is computed depends on how the correlations are stored (field.py):
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -119,39 +117,56 @@ class Linear:
     # By offset: variances
 
     def variances(self, field: Field, shape: Shape) -> HostArray:
-        """w^T C w, with C the covariance of the patch at each position; it is 0 on the padding.
+        """w^T C w at each position, with C the covariance of the values in its patch, and 0 on the
+        padding."""
+        assert self.window is not None
+        image = field.mean.shape
+        std = np.append(np.sqrt(field.variance), 0.0)
+        places = patches(self.window, image)  # (positions, patch)
+        patch_std = std[places]  # -1, the padding, finds the 0
+        if field.whole:
+            by_position = self._variances_of_patches(field.rho[:, :, 0, 0], places, patch_std)
+        else:
+            by_position = self._variances_by_offset(field.rho, places, patch_std, image)
+        return np.maximum(by_position.T.reshape(shape), 0.0)  # against rounding
 
-        All patches of a large field have the same correlations. Their standard deviations are their
-        own if the filters are 1x1; otherwise, patches with the same elements on the padding share
-        the average of theirs.
-        """
+    def _variances_of_patches(
+        self, rho: HostArray, places: HostArray, patch_std: HostArray
+    ) -> HostArray:
+        """For each position, from the correlations of all values: (positions, outputs)."""
+        filters = self.weight.reshape(len(self.weight), -1)
+        variances = []
+        for patch, std in zip(places, patch_std, strict=True):
+            own_rho = rho[np.ix_(patch, patch)]
+            x = filters * std
+            variances.append((x @ own_rho * x).sum(axis=1))
+        return np.array(variances)
+
+    def _variances_by_offset(
+        self, rho: HostArray, places: HostArray, patch_std: HostArray, image: Shape
+    ) -> HostArray:
+        """The same from correlations by offset, which are those of any patch. Standard deviations
+        are each patch's own if the filters are 1x1; otherwise, patches with the same elements on
+        the padding share the average of theirs."""
         assert self.window is not None
         outputs, channels, kh, kw = self.weight.shape
         filters = self.weight.reshape(outputs, -1)
-        std = np.sqrt(field.variance)
-        places = patches(self.window, std.shape)  # (positions, patch)
-        patch_std = np.append(std, 0.0)[places]  # -1, the padding, finds the 0
-        kinds = np.arange(len(places))  # which of the covariances a position has
-        patch_rho: Iterable[HostArray]
-        if field.whole:
-            matrix = field.rho[:, :, 0, 0]
-            patch_rho = (matrix[np.ix_(patch, patch)] for patch in places)
-        else:
-            # (C, C, patch, patch) -> (C, patch, C, patch)
-            taps = kernel_offsets(self.window, *std.shape[1:])
-            rho = field.rho[:, :, *taps].transpose(0, 2, 1, 3)
-            patch_rho = repeat(rho.reshape(channels * kh * kw, -1))
-            if kh * kw > 1:
-                is_inside = places[:, : kh * kw] >= 0
-                _, kinds = np.unique(is_inside, axis=0, return_inverse=True)
-                members = [kinds == k for k in range(kinds.max() + 1)]
-                patch_std = np.stack([patch_std[of_kind].mean(axis=0) for of_kind in members])
+        # (C, C, patch, patch) -> (C, patch, C, patch)
+        taps = kernel_offsets(self.window, *image[1:])
+        of_patch = rho[:, :, *taps].transpose(0, 2, 1, 3)
+        patch_rho = of_patch.reshape(channels * kh * kw, -1)
+        kinds = np.arange(len(places))  # which of the standard deviations a position has
+        if kh * kw > 1:
+            is_inside = places[:, : kh * kw] >= 0
+            _, kinds = np.unique(is_inside, axis=0, return_inverse=True)
+            kinds = kinds.ravel()
+            averages = [patch_std[kinds == k].mean(axis=0) for k in range(kinds.max() + 1)]
+            patch_std = np.stack(averages)
         variances = []
-        for own_std, own_rho in zip(patch_std, patch_rho, strict=False):
-            x = filters * own_std
-            variances.append((x @ own_rho * x).sum(axis=1))
-        by_position = np.array(variances)[kinds]
-        return np.maximum(by_position.T.reshape(shape), 0.0)  # against rounding
+        for std in patch_std:
+            x = filters * std
+            variances.append((x @ patch_rho * x).sum(axis=1))
+        return np.array(variances)[kinds]
 
     # By offset: correlations
 

@@ -20,7 +20,7 @@ from ..functional.activation import Activation
 from .bivariate import lines_covariance
 from .dual import closed_covariance, dual
 from .hermite import polynomials
-from .lines import Lines, as_lines
+from .lines import as_lines
 from .quadrature import FARTHEST, gauss_legendre
 
 EDGE = 12.6  # standard deviations: the square root of the density is 6e-18 there
@@ -162,7 +162,7 @@ class ManyUnits:
         return self.is_common and self.activation is not None and self.activation.dual is not None
 
     @cached_property
-    def lines(self) -> Lines | None:
+    def lines(self) -> "LinesOfUnits | None":
         """The lines that the functions consist of, with slopes and jumps of each unit, if they
         do."""
         if self.activation is None or not len(self):
@@ -192,7 +192,22 @@ class ManyUnits:
         which = which.ravel()
         slopes = np.array([lines.slopes for lines in each])[which].T
         jumps = np.array([lines.jumps for lines in each])[which].T
-        return Lines(kinks, tuple(slopes), tuple(jumps))
+        return LinesOfUnits(kinks, tuple(slopes), tuple(jumps))
+
+
+@dataclass(frozen=True)
+class LinesOfUnits:
+    """Functions of lines with the same kinks, and slopes and jumps (units,) of each unit."""
+
+    kinks: tuple[float, ...]
+    slopes: tuple[HostArray, ...]
+    jumps: tuple[HostArray, ...]
+
+    def of_units(self, which: HostArray) -> tuple[Any, Any, Any]:
+        """Kinks, slopes and jumps of some units."""
+        slopes = [slope[which] for slope in self.slopes]
+        jumps = [jump[which] for jump in self.jumps]
+        return self.kinks, slopes, jumps
 
 
 @dataclass(frozen=True)
@@ -307,46 +322,61 @@ class Covariances:
             self.missing[j, i] = missing
 
     def _pairs(self, i: HostArray, j: HostArray) -> tuple[HostArray, HostArray]:
-        """The covariances of single pairs, and what is missing of them."""
-        first = self.first
-        second = self.second
-        rho = self.rho[i, j]
-        known = self.covariance[i, j], self.missing[i, j]
-        if len(second) == 1:  # all columns are like it
-            j = np.zeros_like(j)
-        means = first.mean[i], second.mean[j]
-        stds = first.std[i], second.std[j]
+        """The covariances of single pairs, and what is missing of them: by the first of these ways
+        that there are not too many pairs for."""
+        pairs = self._chosen(i, j)
         nothing = np.zeros(len(i))
-        are_lines = first.lines is not None and second.lines is not None
-        if are_lines and ((first.is_centered and second.is_centered) or len(i) <= MOST_CLOSED):
-            mine: Any = first.lines
-            theirs: Any = second.lines
-            covariance = lines_covariance(
-                mine.kinks,
-                [slope[i] for slope in mine.slopes],
-                rho,
-                means,
-                stds,
-                [jump[i] for jump in mine.jumps],
-                (theirs.kinks, [x[j] for x in theirs.slopes], [x[j] for x in theirs.jumps]),
-            )
-            return covariance, nothing
-        activation: Any = self._common_activation()
-        is_closed = activation is not None and activation.dual is not None
-        if is_closed and len(i) <= MOST_CLOSED:
-            own = {**activation.parameters, **first.params}
-            arrays = {name: np.full(len(rho), value) for name, value in own.items()}
-            return closed_covariance(activation, rho, means, stds, arrays), nothing
+        if self._have_lines(len(i)):
+            return self._by_lines(pairs), nothing
+        activation = self._common_activation()
+        has_closed_form = activation is not None and activation.dual is not None
+        if has_closed_form and len(i) <= MOST_CLOSED:
+            return self._by_closed_form(activation, pairs), nothing
         if len(i) > MOST_LONG:
-            return known
-        covariance, missing = self._long_series(i, j, rho)
+            return self.covariance[i, j], self.missing[i, j]
+        covariance, missing = self._long_series(pairs)
         (rest,) = np.nonzero(missing > LEFT_OUT)
-        most = MOST_NESTED if first.kinks.shape[1] else MOST_SMOOTH
+        most = MOST_NESTED if self.first.kinks.shape[1] else MOST_SMOOTH
         if activation is not None and 0 < len(rest) <= most:
-            some = (means[0][rest], means[1][rest]), (stds[0][rest], stds[1][rest])
-            covariance[rest] = dual(activation, rho[rest], *some, **first.params).covariance
+            covariance[rest] = self._by_dual(activation, pairs.take(rest))
             missing[rest] = 0.0
         return covariance, missing
+
+    def _chosen(self, i: HostArray, j: HostArray) -> "ChosenPairs":
+        """The pairs of row i and column j."""
+        rho = self.rho[i, j]
+        if len(self.second) == 1:  # all columns are like it
+            j = np.zeros_like(j)
+        means = self.first.mean[i], self.second.mean[j]
+        stds = self.first.std[i], self.second.std[j]
+        return ChosenPairs(i, j, rho, means, stds)
+
+    def _have_lines(self, count: int) -> bool:
+        """Whether both functions consist of lines, and so many pairs are worth their formula."""
+        if self.first.lines is None or self.second.lines is None:
+            return False
+        are_centered = self.first.is_centered and self.second.is_centered
+        return are_centered or count <= MOST_CLOSED
+
+    def _by_lines(self, pairs: "ChosenPairs") -> HostArray:
+        """By the formula for functions of lines, each with slopes and jumps of its own."""
+        assert self.first.lines is not None
+        assert self.second.lines is not None
+        kinks, slopes, jumps = self.first.lines.of_units(pairs.i)
+        other = self.second.lines.of_units(pairs.j)
+        return lines_covariance(kinks, slopes, pairs.rho, pairs.means, pairs.stds, jumps, other)
+
+    def _by_closed_form(self, activation: Any, pairs: "ChosenPairs") -> HostArray:
+        """By the record's own dual."""
+        own = {**activation.parameters, **self.first.params}
+        arrays = {name: np.full(len(pairs.rho), value) for name, value in own.items()}
+        return closed_covariance(activation, pairs.rho, pairs.means, pairs.stds, arrays)
+
+    def _by_dual(self, activation: Any, pairs: "ChosenPairs") -> HostArray:
+        """One by one, each to rounding."""
+        found = dual(activation, pairs.rho, pairs.means, pairs.stds, **self.first.params)
+        covariance: HostArray = found.covariance
+        return covariance
 
     def _common_activation(self) -> Activation | None:
         """The record of the function of all units, if they have the same."""
@@ -356,21 +386,37 @@ class Covariances:
             return None
         return first.activation if first.activation == second.activation else None
 
-    def _long_series(
-        self, i: HostArray, j: HostArray, rho: HostArray
-    ) -> tuple[HostArray, HostArray]:
-        mine, left = np.unique(i, return_inverse=True)
-        theirs, right = np.unique(j, return_inverse=True)
+    def _long_series(self, pairs: "ChosenPairs") -> tuple[HostArray, HostArray]:
+        """By `LONG` terms, and what these leave out."""
+        mine, left = np.unique(pairs.i, return_inverse=True)
+        theirs, right = np.unique(pairs.j, return_inverse=True)
         a, rest1 = _long_coefficients(self.first, mine, self.stds[0])
         is_same = self.first is self.second and np.array_equal(mine, theirs)
         b, rest2 = (a, rest1) if is_same else _long_coefficients(self.second, theirs, self.stds[1])
-        total = np.empty(len(rho))
+        total = np.empty(len(pairs.rho))
         block = CACHED // LONG
-        for start in range(0, len(rho), block):
-            pairs = slice(start, start + block)
-            powers = np.cumprod(np.repeat(rho[None, pairs], LONG, axis=0), axis=0)
-            total[pairs] = (a[:, left[pairs]] * b[:, right[pairs]] * powers).sum(axis=0)
-        return total, rest1[left] * rest2[right] * abs(rho) ** (LONG + 1)
+        for start in range(0, len(total), block):
+            some = slice(start, start + block)
+            powers = np.cumprod(np.repeat(pairs.rho[None, some], LONG, axis=0), axis=0)
+            total[some] = (a[:, left[some]] * b[:, right[some]] * powers).sum(axis=0)
+        return total, rest1[left] * rest2[right] * abs(pairs.rho) ** (LONG + 1)
+
+
+@dataclass(frozen=True)
+class ChosenPairs:
+    """Pairs of units i and j, and the means and deviations of both."""
+
+    i: HostArray
+    j: HostArray
+    rho: HostArray
+    means: tuple[HostArray, HostArray]
+    stds: tuple[HostArray, HostArray]
+
+    def take(self, which: HostArray) -> "ChosenPairs":
+        """Some of the pairs."""
+        means = self.means[0][which], self.means[1][which]
+        stds = self.stds[0][which], self.stds[1][which]
+        return ChosenPairs(self.i[which], self.j[which], self.rho[which], means, stds)
 
 
 def mehler_matrix(a: HostArray, b: HostArray, rho: HostArray, is_same: bool) -> HostArray:

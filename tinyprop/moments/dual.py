@@ -89,29 +89,38 @@ def dual(
         out_mean = np.empty(len(pairs.mean))
         found = np.empty(r.size)
         for group in pairs.groups():
-            own: dict[str, Any] = {name: float(x) for name, x in group.params.items()}
-            values = partial(subject.values, **own)
-            lines = _lines(values, list(subject.kinks), group) if subject.kinks else None
-            if lines is None:
-                try:
-                    moments = gaussian(subject, group.mean, group.std, **own)
-                except ValueError:
-                    # the std of a function that is nearly constant, such as a step far away, may be
-                    # beyond quadrature; lines have closed forms
-                    lines = _lines(values, _kinks(values, subject, group), group)
-                    if lines is None:
-                        raise
-            if lines is None:
-                out_mean[group.units] = moments.mean
-                found[group.members] = _covariance(values, subject, group, moments)
-                continue
-            everyone = np.arange(len(group.rho))
-            out_mean[group.units] = lines_mean(values, lines, group.mean, group.std)
-            found[group.members] = _covariance_of_lines(lines, group, everyone)
+            out_mean[group.units], found[group.members] = _of_group(subject, group)
         covariance = from_host(found.reshape(r.shape), like=r)
     product_of_means = out_mean[pairs.first] * out_mean[pairs.second]
     product = covariance + from_host(product_of_means.reshape(r.shape), like=r)
     return Dual(_result(product, given), _result(covariance, given))
+
+
+def _of_group(subject: Subject, group: "Group") -> tuple[HostArray, HostArray]:
+    """E s(U) of each unit and Cov(s(U), s(V)) of each pair, for a function without a dual."""
+    own: dict[str, Any] = {name: float(x) for name, x in group.params.items()}
+    values = partial(subject.values, **own)
+    if subject.kinks:
+        lines = _lines(values, list(subject.kinks), group)
+        if lines is not None:
+            return _of_lines(values, lines, group)
+    try:
+        moments = gaussian(subject, group.mean, group.std, **own)
+    except ValueError:
+        # the std of a function that is nearly constant, such as a step far away, may be beyond
+        # quadrature; lines have closed forms
+        lines = _lines(values, _kinks(values, subject, group), group)
+        if lines is None:
+            raise
+        return _of_lines(values, lines, group)
+    return moments.mean, _covariance(values, subject, group, moments)
+
+
+def _of_lines(values: Values, lines: Lines, group: "Group") -> tuple[HostArray, HostArray]:
+    """Both for a function of lines."""
+    every_pair = np.arange(len(group.rho))
+    mean = lines_mean(values, lines, group.mean, group.std)
+    return mean, _covariance_of_lines(lines, group, every_pair)
 
 
 def closed_covariance(

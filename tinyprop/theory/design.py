@@ -14,7 +14,7 @@ with equality for lines only: centering moves along this line, and only chi move
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,8 @@ from .wide import Wide
 
 STEPS = 60  # at most, of the search for a root
 ROUNDING = 1e-14
+SINGULAR = 1e-14  # a determinant
+CONVERGED = 1e-11  # a change of gamma and beta
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,30 @@ class Design:
 
     def __post_init__(self) -> None:
         found = moments.gaussian(self.activation, self.beta, self.gamma, **self.params)
-        rest = (1.0 - self.centering) * found.mean
-        square = found.std**2 + rest**2
-        chi, unrelated = found.jacobian_factor**2, rest**2 / square
+        mean_left = (1.0 - self.centering) * found.mean
+        square = found.std**2 + mean_left**2
+        chi = found.jacobian_factor**2
+        unrelated = mean_left**2 / square
         gain = chi * (1.0 - unrelated)
+        computed = {
+            "c1": math.sqrt(square),
+            "c2": found.mean,
+            "chi": chi,
+            "unrelated": unrelated,
+            "gain": gain,
+            "growth": gain**self.depth,
+            "variance_slope": self._slope_of_square(found.mean) / square,
+        }
+        vars(self).update(computed)  # the record is frozen
+
+    def _slope_of_square(self, mean: float) -> float:
+        """The slope in q, at 1, of E (s(gamma sqrt(q) Z + beta) - centering mean)^2."""
         q = Tensor(np.array(1.0), requires_grad=True)
-        m = moments.gaussian(self.activation, self.beta, self.gamma * q**0.5, **self.params)
-        (slope,) = grad(m.std**2 + (m.mean - self.centering * found.mean) ** 2, q)
-        vars(self).update(
-            c1=math.sqrt(square), c2=found.mean, chi=chi, unrelated=unrelated, gain=gain
-        )
-        vars(self).update(growth=gain**self.depth, variance_slope=float(slope.item()) / square)
+        std = self.gamma * q**0.5
+        found = moments.gaussian(self.activation, self.beta, std, **self.params)
+        square = found.std**2 + (found.mean - self.centering * mean) ** 2
+        (slope,) = grad(square, q)
+        return float(slope.item())
 
     @cached_property
     def forgotten(self) -> float:
@@ -125,28 +140,39 @@ def design(
         raise ValueError(explain(got, "depth >= 1, zeta > 1 and 0 < eta < 1", "design(9, 'relu')"))
     known = as_activation(activation)
     params = dict(known.parameters)
-    points = [
-        Design(name, activation, depth, c, 1.0, 0.0, params)
-        for name, c in (("he", 0.0), ("normprop", 1.0))
-    ]
-    target = math.log(zeta) / depth
+    he = Design("he", activation, depth, 0.0, 1.0, 0.0, params)
+    normprop = Design("normprop", activation, depth, 1.0, 1.0, 0.0, params)
+    points: list[Design | None] = [he, normprop]
+    target = math.log(zeta) / depth  # of log chi
     if known.rectifier and known.homogeneous:
-        if math.log(points[1].chi) > target:
+        points += [_shifted(normprop, target), _tailored(depth, eta)]
+    elif not known.homogeneous:
+        points.append(_shaped(normprop, target))
+    return [point for point in points if point is not None]
 
-            def shifted(beta: float) -> Design:
-                return Design("shifted", activation, depth, 1.0, 1.0, beta, params)
 
-            beta = _root(lambda beta: math.log(shifted(beta).chi) - target, 0.0, 30.0)
-            points.append(shifted(beta))
+def _shifted(normprop: Design, target: float) -> Design | None:
+    """With the beta for which log chi is the target, if it is larger without one."""
+    if math.log(normprop.chi) <= target:
+        return None
 
-        def leaky(a: float) -> Design:
-            return Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a})
+    def shifted(beta: float) -> Design:
+        return replace(normprop, name="shifted", beta=beta)
 
-        if leaky(0.0).forgotten > eta:
-            points.append(leaky(_root(lambda a: leaky(a).forgotten - eta, 0.0, 1.0)))
-    elif not known.homogeneous and (shape := _shaped(activation, target)):
-        points.append(Design("dks", activation, depth, 1.0, *shape, params))
-    return points
+    beta = _root(lambda beta: math.log(shifted(beta).chi) - target, 0.0, 30.0)
+    return shifted(beta)
+
+
+def _tailored(depth: int, eta: float) -> Design | None:
+    """Leaky ReLU with the slope for which unrelated inputs end at a correlation of eta, if they end
+    above it without one."""
+
+    def leaky(a: float) -> Design:
+        return Design("tat", "leaky_relu", depth, 0.0, 1.0, 0.0, {"a": a})
+
+    if leaky(0.0).forgotten <= eta:
+        return None
+    return leaky(_root(lambda a: leaky(a).forgotten - eta, 0.0, 1.0))
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -167,28 +193,39 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return high
 
 
-def _shaped(activation: AnyActivation, target: float) -> tuple[float, float] | None:
-    """gamma and beta with log chi = target and a variance slope of 1, by Newton's method, if it
-    converges."""
+def _shaped(normprop: Design, target: float) -> Design | None:
+    """With the gamma and beta for which log chi is the target and the variance slope 1, if Newton's
+    method finds them."""
 
-    def wrong(x: HostArray) -> HostArray:
-        point = Design("", activation, 1, 1.0, float(x[0]), float(x[1]), {})
+    def misses(x: HostArray) -> HostArray:
+        point = Design("", normprop.activation, 1, 1.0, float(x[0]), float(x[1]), {})
         return np.array([math.log(point.chi) - target, point.variance_slope - 1.0])
 
-    for start in (0.6, -0.6):
-        x = np.array([0.3, start])
-        for _ in range(STEPS):
-            # that of hardtanh runs to gamma = 0, where it is a line
-            here, h = wrong(x), min(1e-5, 0.5 * float(x[0]))
-            jacobian = np.stack(
-                [(wrong(x + h * e) - wrong(x - h * e)) / (2 * h) for e in np.eye(2)], axis=1
-            )
-            if not np.isfinite(jacobian).all() or abs(np.linalg.det(jacobian)) < 1e-14:
-                break
-            change = np.linalg.solve(jacobian, -here)
-            x = x + change * min(
-                1.0, 0.3 / float(abs(change).max()), 0.5 * x[0] / max(-change[0], 1e-30)
-            )
-            if abs(change).max() < 1e-11:
-                return float(x[0]), float(x[1])
+    for beta in (0.6, -0.6):
+        found = _newton(misses, np.array([0.3, beta]))
+        if found is not None:
+            return replace(normprop, name="dks", gamma=float(found[0]), beta=float(found[1]))
+    return None
+
+
+def _newton(function: Callable[[HostArray], HostArray], x: HostArray) -> HostArray | None:
+    """A root of a function of gamma > 0 and beta, from a start near it; None if there is none.
+
+    A step changes neither number by more than 0.3, nor gamma by more than half of itself."""
+    for _ in range(STEPS):
+        here = function(x)
+        # that of hardtanh runs to gamma = 0, where it is a line
+        h = min(1e-5, 0.5 * float(x[0]))
+        columns = []
+        for axis in np.eye(2):
+            columns.append((function(x + h * axis) - function(x - h * axis)) / (2 * h))
+        jacobian = np.stack(columns, axis=1)
+        if not np.isfinite(jacobian).all() or abs(np.linalg.det(jacobian)) < SINGULAR:
+            return None
+        change = np.linalg.solve(jacobian, -here)
+        largest = float(abs(change).max())
+        keeps_gamma_positive = 0.5 * x[0] / max(-change[0], 1e-30)
+        x = x + change * min(1.0, 0.3 / largest, keeps_gamma_positive)
+        if largest < CONVERGED:
+            return x
     return None

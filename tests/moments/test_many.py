@@ -52,6 +52,33 @@ def test_two_functions(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("slope", [1e2, 1e3, 1e4])
+@pytest.mark.parametrize("weak", [0.0, 1e-3, 0.47])
+def test_a_function_that_is_too_steep_for_its_panels(slope, weak):
+    """As the tanh of pixels from 0 to 255: the error of the first coefficient does not fall with
+    the powers of a weak correlation. U = slope * u, so tanh(slope * u) is tanh of a wide number."""
+    steep = tp.Activation(lambda u: tp.functional.tanh(u * slope), "steep")
+    mean = np.array([0.3, -0.2])
+    std = np.array([1.0, 1.1])
+    some = Pointwise(steep, {}).units(mean, std**2)
+    variance = some.sums.variance
+    rho = np.array([[1.0, weak], [weak, 1.0]])
+    found, bound = covariances(some, some, rho, (variance, variance))
+    expected = tp.moments.dual("tanh", weak, tuple(slope * mean), tuple(slope * std)).covariance
+    difference = abs(found[0, 1] - expected)
+    assert difference <= max(bound, 1e-9) * np.sqrt(variance.prod())
+
+
+def test_a_function_without_a_slope_at_its_kink():
+    """The dual of sqrt |u| is refused, so the series stays, with a bound."""
+    root = tp.Activation(lambda u: tp.functional.sqrt(tp.functional.abs(u)), "root", kinks=[0.0])
+    some = Pointwise(root, {}).units(np.array([0.0, 0.1]), np.array([1.0, 2.0]))
+    variance = some.sums.variance
+    rho = np.array([[1.0, 0.9999], [0.9999, 1.0]])
+    _, bound = covariances(some, some, rho, (variance, variance))
+    assert 1e-9 < bound < 0.1
+
+
 def test_what_is_left_out_is_bounded(rng, monkeypatch):
     """If there are too many pairs for the slow ways, the bound says what may be missing."""
     monkeypatch.setattr("tinyprop.moments.many.MOST_CLOSED", 0)

@@ -294,13 +294,14 @@ class Covariances:
         size = abs(self.rho)
         power = ((size**2) ** 2) ** 2
         power *= power  # to the first of SHORT
+        unresolved = np.add.outer(*self._unresolved())
         for terms in SHORT:
             if terms > SHORT[0]:
                 power *= power
             rest1 = _left_out(self.first, a[:terms], self.stds[0])
             is_alike = self.first is self.second
             rest2 = rest1 if is_alike else _left_out(self.second, b[:terms], self.stds[1])
-            missing = np.outer(rest1, rest2) * power * size
+            missing = np.outer(rest1, rest2) * power * size + unresolved
             if (missing > LEFT_OUT).mean() <= FEW:
                 break
         self.missing = missing
@@ -338,8 +339,10 @@ class Covariances:
         (rest,) = np.nonzero(missing > LEFT_OUT)
         most = MOST_NESTED if self.first.kinks.shape[1] else MOST_SMOOTH
         if activation is not None and 0 < len(rest) <= most:
-            covariance[rest] = self._by_dual(activation, pairs.take(rest))
-            missing[rest] = 0.0
+            exactly = self._by_dual(activation, pairs.take(rest))
+            if exactly is not None:
+                covariance[rest] = exactly
+                missing[rest] = 0.0
         return covariance, missing
 
     def _chosen(self, i: HostArray, j: HostArray) -> "ChosenPairs":
@@ -372,9 +375,13 @@ class Covariances:
         arrays = {name: np.full(len(pairs.rho), value) for name, value in own.items()}
         return closed_covariance(activation, pairs.rho, pairs.means, pairs.stds, arrays)
 
-    def _by_dual(self, activation: Any, pairs: "ChosenPairs") -> HostArray:
-        """One by one, each to rounding."""
-        found = dual(activation, pairs.rho, pairs.means, pairs.stds, **self.first.params)
+    def _by_dual(self, activation: Any, pairs: "ChosenPairs") -> HostArray | None:
+        """One by one, each to rounding; None if that is refused, as for a function that is too
+        steep: then the series keeps its bound."""
+        try:
+            found = dual(activation, pairs.rho, pairs.means, pairs.stds, **self.first.params)
+        except ValueError:
+            return None
         covariance: HostArray = found.covariance
         return covariance
 
@@ -399,7 +406,19 @@ class Covariances:
             some = slice(start, start + block)
             powers = np.cumprod(np.repeat(pairs.rho[None, some], LONG, axis=0), axis=0)
             total[some] = (a[:, left[some]] * b[:, right[some]] * powers).sum(axis=0)
-        return total, rest1[left] * rest2[right] * abs(pairs.rho) ** (LONG + 1)
+        missing = rest1[left] * rest2[right] * abs(pairs.rho) ** (LONG + 1)
+        errors = self._unresolved()
+        return total, missing + errors[0][pairs.i] + errors[1][pairs.j]
+
+    def _unresolved(self) -> tuple[HostArray, HostArray]:
+        """The errors of coefficients where panels are too long for a function, in units of its
+        standard deviation: however weak a correlation is, the first term has them."""
+        errors = []
+        for units, std in zip((self.first, self.second), self.stds, strict=True):
+            sums = units.sums
+            error = np.where(sums.error > SAME, sums.error * sums.root, 0.0)
+            errors.append(np.where(std > 0.0, error / np.maximum(std, 1e-150), 0.0))
+        return errors[0], errors[1]
 
 
 @dataclass(frozen=True)

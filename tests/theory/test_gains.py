@@ -134,5 +134,5 @@ def test_kinks_may_be_anywhere(dimensions, monkeypatch):
     radius = math.sqrt(dimensions)
     assert on.dd == pytest.approx(area(-1.0, 2.0) / area(-radius, radius), rel=1e-11)
     monkeypatch.setattr(gains, "PANELS", 2 * gains.PANELS)
-    finer = gains._sphere.__wrapped__(dimensions, dimensions + 1, steps)
+    finer = gains._on_sphere.__wrapped__(dimensions, dimensions + 1, steps, key=b"")
     assert on == pytest.approx(finer, rel=1e-11)

@@ -732,6 +732,17 @@ def test_a_law_is_finite(weights):
         )
 
 
+@pytest.mark.parametrize("weights", ["given", "random"])
+def test_weights_are_finite(weights):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[1].weight.data = np.array([[1.0, np.nan], [0.0, 1.0]])
+    assert_explained(
+        ValueError,
+        lambda: tp.propagate(net, np.zeros(2), np.eye(2), weights=weights),
+        "a parameter 1.weight",
+    )
+
+
 def test_gaussians_are_a_whole_number():
     data = np.ones((6, 2))
     for count in (0, 1.5):

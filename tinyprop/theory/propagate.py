@@ -174,6 +174,7 @@ def propagate(
             explain(got, rule, "propagate(net, data=x), or propagate(net, mean, covariance)")
         )
     given = gaussian_law(mean, covariance) if data is None else samples_in(data)
+    check_finite(net)
     if weights == "random":
         return Propagation(walked_with_samples(net, samples_of(given)))
     if isinstance(given, tuple):
@@ -282,6 +283,15 @@ class Walk:
 def is_list(module: nn.Module) -> bool:
     """Whether it only calls its layers, one after the other."""
     return type(module).forward is nn.Sequential.forward
+
+
+def check_finite(net: nn.Module) -> None:
+    """A network that has diverged has no moments to predict."""
+    for name, parameter in net.named_parameters():
+        if not np.isfinite(to_numpy(parameter._data)).all():
+            got = f"a parameter {name} of which some numbers are infinite or NaN"
+            hint = "weights from before the training diverged"
+            raise ValueError(explain(got, "moments of finite weights are predicted", hint))
 
 
 def gaussian_law(mean: Any, covariance: Any) -> tuple[HostArray, HostArray]:

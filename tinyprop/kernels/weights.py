@@ -44,10 +44,12 @@ def _share_rows(rule: Callable[..., None]) -> None:
     plain = rule.rule  # type: ignore[attr-defined]
 
     def update(*arguments: Any) -> Any:
+        if current().thread_limit < 2:
+            return NotImplemented
         lists = [argument for argument in arguments if isinstance(argument, list)]
         numbers = arguments[len(lists) :]
         elements = sum(array.size for array in lists[0])
-        if elements < WORTH_SHARING or current().thread_limit < 2:
+        if elements < WORTH_SHARING:
             return NotImplemented
 
         def update_rows(i: int, rows: Any) -> None:

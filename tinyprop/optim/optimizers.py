@@ -73,8 +73,8 @@ class Optimizer:
         for i, p in enumerate(self.params):
             if p.grad is None:
                 continue
-            check_editable(p, p.name or "a parameter")
-            if p.grad.shape != p.shape:
+            check_editable(p)
+            if p.grad._data.shape != p._data.shape:
                 name = p.name or "a parameter"
                 got = f"a gradient of shape {p.grad.shape} for {name} of shape {p.shape}"
                 hint = "backward(), which sets gradients of the right shape"
@@ -86,9 +86,12 @@ class Optimizer:
 
     def _move_memory(self, i: int, p: Tensor) -> None:
         """Let what is remembered of a parameter follow it where Module.to has moved it."""
+        weights = p._data
         for arrays in self.memory.values():
-            if arrays[i].dtype != p.dtype or backend_of(arrays[i]) != p.backend:
-                arrays[i] = to_backend(arrays[i], p.backend).astype(p.dtype)
+            remembered = arrays[i]
+            is_moved = type(remembered) is not type(weights) or remembered.dtype != weights.dtype
+            if is_moved:
+                arrays[i] = to_backend(remembered, p.backend).astype(p.dtype)
 
     def update(self, due: list[int]) -> None:
         """Update the parameters with these numbers."""
@@ -96,8 +99,11 @@ class Optimizer:
 
     def by_decay(self, due: list[int], weight_decay: float) -> list[tuple[list[int], float]]:
         """These parameters in groups, each with its weight decay."""
-        decayed = [i for i in due if self.decays(self.params[i])]
-        others = [i for i in due if not self.decays(self.params[i])]
+        decayed: list[int] = []
+        others: list[int] = []
+        for i in due:
+            group = decayed if self.decays(self.params[i]) else others
+            group.append(i)
         groups = [(decayed, weight_decay), (others, 0.0)]
         return [(group, decay) for group, decay in groups if group]
 

@@ -132,7 +132,7 @@ class Reordered(tp.Op):
 def labelled(x, first=-1):
     """The losses for random labels, of which -1 is no class."""
     labels = np.random.default_rng(1).integers(first, x.shape[1], (len(x), *x.shape[2:]))
-    return CrossEntropy(to_backend(labels, x.backend))(x)
+    return CrossEntropy(to_backend(labels, x.backend), all_are_classes=first >= 0)(x)
 
 
 def updated(update, lists, *numbers):

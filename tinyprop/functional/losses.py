@@ -22,12 +22,14 @@ def one_hot(labels: Array, x: Array) -> Array:
 
 
 class CrossEntropy(Op):
-    """-log_softmax(x) at the labels; 0 for a label that is not a class."""
+    """-log_softmax(x) at the labels; 0 for a label that is not a class. It may be known beforehand
+    that all of them are classes."""
 
     floating = True
 
-    def __init__(self, labels: Array):
+    def __init__(self, labels: Array, all_are_classes: bool = False):
         self.labels = labels
+        self.all_are_classes = all_are_classes
 
     def forward(self, x: Array) -> Array:
         xp = array_module(x)
@@ -62,7 +64,8 @@ def cross_entropy(
         got = f"label_smoothing={label_smoothing}"
         raise ValueError(explain(got, "it is a number from 0 to 1", "0.1"))
     labels, counts = _checked_labels("cross_entropy", x, labels, ignore_index)
-    losses = CrossEntropy(labels)(x)
+    all_are_classes = counts is None
+    losses = CrossEntropy(labels, all_are_classes)(x)
     if label_smoothing:
         smooth = -mean(log_softmax(x, axis=1), axis=1)
         if counts is not None:
@@ -130,17 +133,21 @@ def _checked_labels(name: str, x: Tensor, labels: Any, ignored: int) -> tuple[Ar
         rule = "logits are (N, C, ...), labels are integers of shape (N, ...)"
         raise ShapeError(got, rule, hint)
     counts = labels != ignored
-    classes = array_module(labels).where(counts, labels.astype("int64"), -1)  # -1 is no class
-    if not is_host_array(labels):
+    on_host = is_host_array(labels)
+    all_count = on_host and counts.all()
+    classes = labels.astype("int64")
+    if not all_count:
+        classes = array_module(labels).where(counts, classes, -1)  # -1 is no class
+    if not on_host:
         return classes, counts
-    valid = labels[counts]
+    valid = labels if all_count else labels[counts]
     if valid.size and not (valid.min() >= 0 and valid.max() < x.shape[1]):
         got = f"labels from {valid.min()} to {valid.max()} for {x.shape[1]} classes"
         rule = f"a label is a class number from 0 to {x.shape[1] - 1}"
         hint = "count classes from 0, or give the network more outputs"
         raise IndexError(explain(got, rule, hint))
     classes = from_host(classes, like=x._data)
-    return classes, None if counts.all() else from_host(counts, like=x._data)
+    return classes, None if all_count else from_host(counts, like=x._data)
 
 
 def _label_hint(x: Tensor, labels: Array) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.arrays import HostArray, as_array
+from ..engine.arrays import HostArray, as_array, strided_view
 from ..engine.overrides import override
 from ..engine.sums import wide
 from ..functional.losses import CrossEntropy
@@ -17,7 +17,7 @@ from ..functional.reductions import Mean
 def cross_entropy(op: CrossEntropy, x: HostArray) -> Any:
     """log(sum(exp(x - max))) - (x - max)[label]. Where a graph is recorded, the softmax is kept.
     27 > 18 us for 50 samples of 10 classes."""
-    if x.ndim != 2 or x.dtype.itemsize < 4 or not _all_are_classes(op.labels, x):
+    if x.ndim != 2 or x.dtype.itemsize < 4 or not x.size or not op.all_are_classes:
         return NotImplemented
     shifted = x - x.max(axis=1, keepdims=True)
     powers = np.exp(shifted)
@@ -28,12 +28,6 @@ def cross_entropy(op: CrossEntropy, x: HostArray) -> Any:
         powers /= sums.astype(x.dtype, copy=False)
         op.cache["softmax"] = powers
     return losses.astype(x.dtype, copy=False)
-
-
-def _all_are_classes(labels: HostArray, x: HostArray) -> bool:
-    if not x.size:
-        return False
-    return bool(labels.min() >= 0 and labels.max() < x.shape[1])
 
 
 @override(CrossEntropy.backward, on="numpy")
@@ -50,9 +44,12 @@ def cross_entropy_gradient(op: CrossEntropy, g: HostArray, x: HostArray) -> Any:
 
 @override(Mean.backward, on="numpy")
 def mean_gradient(op: Mean, g: HostArray) -> Any:
-    """g / count for each element: a view of one number, where all elements are reduced. 28 > 8
+    """g / count for each element: a view of one number, where all elements are reduced. 28 > 7
     us."""
     if op.axis is not None or op.keepdims or not math.prod(op.old_shape):
         return NotImplemented
     factor = g.dtype.type(1.0 / op.divisor)
-    return np.broadcast_to(as_array(g * factor), op.old_shape)
+    each = as_array(g * factor)
+    copies = strided_view(each, op.old_shape, (0,) * len(op.old_shape))
+    copies.setflags(write=False)  # they share one number, as those of np.broadcast_to
+    return copies

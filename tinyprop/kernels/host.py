@@ -31,7 +31,7 @@ from ..functional.pooling import AveragePool, MaxPool, lowest
 from ..functional.windows import Pair, Shape, Window, channels_first, channels_last, empty_image
 from .evenness import membership
 from .pointwise import blocks, pairwise_sum
-from .products import times_matrix, transposed_times
+from .products import filled, ones, times_matrix, transposed_times
 
 COLUMNS_AT_ONCE = 2**19  # elements of im2col and its output, 2 MB in float32
 STRIP_FILTERS = 32  # at most: more multiply too many zeros
@@ -380,7 +380,7 @@ def average_pool(op: AveragePool, x: HostArray) -> Any:
     down, _, across, one_window = _pool_matrices(op.window, op.image, op.factor, x.dtype)
     pixels = np.ascontiguousarray(channels_last(x))
     if one_window and h * w <= FEW:
-        means = np.matmul(_filled(h * w, op.factor, x.dtype), pixels.reshape(n, h * w, c))
+        means = np.matmul(filled(h * w, op.factor, x.dtype), pixels.reshape(n, h * w, c))
         return means.reshape(n, c, 1, 1)
     rows, columns = op.window.output(op.image)
     out = np.empty((n, rows, columns, c), x.dtype)
@@ -567,28 +567,19 @@ def _group_sums(x: HostArray) -> HostArray:
         return x
     rows, columns = x.shape
     if rows <= GROUP:
-        return np.matmul(_ones(rows, x.dtype), x)[None]
+        return np.matmul(ones(rows, x.dtype), x)[None]
     count, rest = divmod(rows, GROUP)
     end = count * GROUP
     sums = np.empty((count + 1, columns), x.dtype)
-    np.matmul(_ones(GROUP, x.dtype), x[:end].reshape(count, GROUP, columns), out=sums[:count])
-    np.matmul(_ones(rest, x.dtype), x[end:], out=sums[count])
+    np.matmul(ones(GROUP, x.dtype), x[:end].reshape(count, GROUP, columns), out=sums[:count])
+    np.matmul(ones(rest, x.dtype), x[end:], out=sums[count])
     return sums
 
 
 def _wide_sum(sums: HostArray, channels: int) -> HostArray:
     """The sums (groups, pixels * C) of long rows, added up to (C,) in float64."""
     wide = sums.astype(float64).reshape(-1, channels)
-    return np.matmul(_ones(len(wide), float64), wide)
-
-
-def _ones(count: int, dtype: Any) -> HostArray:
-    return _filled(count, 1.0, dtype)
-
-
-@lru_cache(1024)
-def _filled(count: int, value: float, dtype: Any) -> HostArray:
-    return np.full(count, value, dtype)
+    return np.matmul(ones(len(wide), float64), wide)
 
 
 @override(total, on="numpy")

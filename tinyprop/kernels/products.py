@@ -2,6 +2,9 @@
 unless it has at most some million multiplications. A thin product does not earn that time back, so
 the host computes it as a stack of products that are not packed."""
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
 from ..engine.arrays import Array, HostArray, is_host_array
@@ -62,3 +65,14 @@ def _stack(x: HostArray, rows: int) -> tuple[HostArray, HostArray]:
     count = len(x) // rows
     end = count * rows
     return x[:end].reshape(count, rows, x.shape[1]), x[end:]
+
+
+def ones(count: int, dtype: Any) -> HostArray:
+    """A vector of ones, whose product with a matrix is the sum of its rows."""
+    return filled(count, 1.0, dtype)
+
+
+@lru_cache(1024)
+def filled(count: int, value: float, dtype: Any) -> HostArray:
+    """A vector of equal numbers, made once."""
+    return np.full(count, value, dtype)

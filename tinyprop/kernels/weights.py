@@ -19,6 +19,7 @@ from ..functional.normalization import WeightNorm, per_channel, row_lengths
 from ..functional.normprop import NormalizedLinear
 from ..optim import updates
 from .pointwise import blocks
+from .products import ones
 
 WEIGHTS_AT_ONCE = 2**16  # elements of each array, 256 KB in float32
 WORTH_SHARING = 2**18  # elements of all arrays that are updated
@@ -69,13 +70,14 @@ _share_rows(updates.adam)
 
 
 def _product(x: HostArray, y: HostArray) -> HostArray:
-    """x @ y. A large product of matrices (N, K) and (K, M) is cut along its longer side, whatever
-    the number of threads, because a cut may change the last bits."""
+    """x @ y. Of two matrices, `dot` gives the same a microsecond sooner. A large product of (N, K)
+    and (K, M) is cut along its longer side, whatever the number of threads, because a cut may
+    change the last bits."""
     if x.ndim != 2 or y.ndim != 2:
         return x @ y
     n, m = len(x), y.shape[1]
     if x.size * m < MULTIPLICATIONS:
-        return x @ y
+        return x.dot(y)
     out = np.empty((n, m), np.result_type(x, y))
 
     def some_rows(rows: slice) -> None:
@@ -145,7 +147,7 @@ def _is_row_of(bias: Any, w: HostArray) -> bool:
 def row_sum(g: HostArray) -> HostArray:
     """g.sum(axis=0). A few rows are added by a product, in a third of the time."""
     if g.dtype.itemsize >= 4 and len(g) <= FEW:
-        return np.ones(len(g), g.dtype) @ g
+        return ones(len(g), g.dtype).dot(g)
     return total(g, 0)
 
 

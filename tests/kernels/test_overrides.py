@@ -298,7 +298,10 @@ CASES = {
         for name, cases in [("normalized_linear", SCALED), ("weight_norm", ROWS)]
         for gradient in ("", "_gradient")
     },
-    "host.relu_gradient": [differentiated(F.relu, IMAGE)],
+    "host.relu_gradient": [
+        differentiated(F.relu, IMAGE),
+        differentiated(F.relu, (host.WORTH_GATING // 100, 10, 11)),
+    ],
     "cuda.relu_gradient": [
         differentiated(F.relu, IMAGE),
         differentiated(lambda x: F.relu(Reordered()(x)), IMAGE),

@@ -59,6 +59,7 @@ def total(
     return sums.astype(dtype, copy=False)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def is_finite(*arrays: HostArray) -> bool:
     """Whether all elements are finite, for arrays on the host: on a device the answer would have to
     be waited for.
@@ -70,10 +71,9 @@ def is_finite(*arrays: HostArray) -> bool:
     >>> is_finite(np.array([1e200, -1e200])), is_finite(np.ones(2), np.array([1.0, np.nan]))
     (True, False)
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        for x in arrays:
-            elements = x.ravel(order="K")  # in the order of memory: no copy
-            squares = np.dot(elements, elements)
-            if not math.isfinite(squares) and not np.isfinite(elements).all():
-                return False
+    for x in arrays:
+        elements = x.ravel(order="K")  # in the order of memory: no copy
+        squares = elements.dot(elements)
+        if not math.isfinite(squares) and not np.isfinite(elements).all():
+            return False
     return True

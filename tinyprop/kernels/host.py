@@ -40,6 +40,7 @@ PIXELS_AT_ONCE = 2**18  # elements of images that are rectified
 POOLED_AT_ONCE = 2**19  # elements of images whose maxima are taken
 AVERAGED_AT_ONCE = 2**18  # elements of images that are averaged
 BAND = 4  # rows of a matrix that averages: more multiply more zeros
+WORTH_GATING = 2**12  # elements of a gradient that is multiplied by a mask
 WORTH_ROWS = 2**15  # elements that are rectified along long rows
 ROWS_AT_ONCE = 2**17  # elements of a batch that is normalised
 LONG_ROW = 2**13  # elements of a row, about
@@ -436,33 +437,32 @@ def _fit(x: HostArray, *values: Any) -> bool:
     return True
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _all_finite(x: HostArray) -> bool:
     """Whether all elements are finite, and their squares: then no product with 0 is NaN."""
     values = x.ravel(order="K")  # in the order of memory: no copy
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(values, values)))
+    return math.isfinite(values.dot(values))
 
 
-def _gated(g: HostArray, open: HostArray, out: HostArray) -> HostArray:
+@np.errstate(invalid="ignore")
+def _gate(g: HostArray, is_open: HostArray, out: HostArray) -> None:
     """g where the gate is open, 0 elsewhere. A product is much faster than np.where, but infinity
     times 0 is NaN."""
-    with np.errstate(invalid="ignore"):
-        np.multiply(g, open, out=out)
+    np.multiply(g, is_open, out=out)
     if not _all_finite(out):
-        out[...] = np.where(open, g, 0.0)
-    return out
+        out[...] = np.where(is_open, g, 0.0)
 
 
 @override(ReLU.backward, on="numpy")
 def relu_gradient(op: ReLU, g: HostArray, out: HostArray) -> HostArray:
-    """np.where(out != 0, g, 0), mostly as a product. 3.1 > 0.3 ms for 16 images of 48x32x32."""
+    """np.where(out != 0, g, 0), for many elements mostly as a product. 3.1 > 0.3 ms for 16 images
+    of 48x32x32."""
+    if g.size < WORTH_GATING:
+        return np.where(out != 0, g, 0.0)
     g_x = np.empty_like(g)
 
-    if not g.ndim:
-        return _gated(g, out != 0, g_x)
-
     def gate(images: slice) -> None:
-        _gated(g[images], out[images] != 0, g_x[images])
+        _gate(g[images], out[images] != 0, g_x[images])
 
     for_each(gate, blocks(g, PIXELS_AT_ONCE))
     return g_x

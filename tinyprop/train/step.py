@@ -216,7 +216,7 @@ class TrainingStep:
         if self.loss is not F.cross_entropy:  # which checks labels before it uploads them
             labels = _there(labels, home)
         elif is_host_array(labels) or self.ranks.size > 1:
-            counted = max(1, int(total(labels != IGNORED)))
+            counted = max(1, int(array_module(labels).count_nonzero(labels != IGNORED)))
         with self.threads_for_kernels():
             loss, gradients = self.differentiate(x, labels, counted)
             self.update(gradients)

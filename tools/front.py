@@ -352,7 +352,7 @@ def name_of(label: str, finding: Finding) -> str:
     (comparison, *_) = finding.comparisons[label]
     seeds = comparison.difference.n
     star = "" if finding.primary else " (exploratory)"
-    return f"{label}{star}, {seeds} seeds" if seeds else f"{label}{star}"
+    return f"{label}{star}, {seeds} seed{'s' * (seeds != 1)}" if seeds else f"{label}{star}"
 
 
 def of_measure(finding: Finding, label: str, measure: Any) -> Comparison:

@@ -355,7 +355,8 @@ class Covariances:
         return ChosenPairs(i, j, rho, means, stds)
 
     def _have_lines(self, count: int) -> bool:
-        """Whether both functions consist of lines, and so many pairs are worth their formula."""
+        """Whether both functions consist of lines, and their formula is fast enough for this
+        number of pairs."""
         if self.first.lines is None or self.second.lines is None:
             return False
         are_centered = self.first.is_centered and self.second.is_centered

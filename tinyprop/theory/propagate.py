@@ -372,7 +372,7 @@ def check_components(data: HostArray, components: int) -> None:
 
 
 def alike(samples: HostArray, count: int) -> list[HostArray]:
-    """The numbers of the samples (N, values) in each of so many groups: of equal contrast, and
+    """The indices of the samples (N, values) in each of `count` groups: of equal contrast, and
     inside each, of equal brightness, in as many parts as divide `count`.
 
     >>> dark_flat, light_flat, dark, light = [0, 0], [9, 9], [-5, 5], [0, 10]

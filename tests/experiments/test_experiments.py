@@ -84,6 +84,13 @@ def test_every_figure_and_paragraph_can_be_made_of_any_runs(name, scale, finishe
         assert set(verdicts(found)) <= {"undecided"}
 
 
+def test_a_caption_counts_the_runs_that_have_no_curve():
+    assert "diverged" not in study("convergence", "tiny").caption()
+    found = study("convergence", "tiny", lost={NORMPROP})
+    runs = len(found.arms[NORMPROP].records)
+    assert f"{runs} runs diverged, without a curve" in found.caption()
+
+
 @pytest.mark.parametrize("name", ["convergence", "results", "jacobian-factor"])
 def test_a_caption_speaks_of_curves_where_there_are_some(name):
     found = study(name, "tiny")

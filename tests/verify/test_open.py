@@ -97,7 +97,7 @@ BAD = {  # what stands in a file beside a good claim, and what its message says
         "'a', without either",
         "rule: a case has an exact number, a measured one, or both",
     ),
-    "a name that is no text": (
+    "a name that is not a string": (
         'def bad(mc):\n    """So."""\n    yield claimed(3, 1.0, exact=1.0)\n    return "so"',
         "a case named 3",
         "rule: a case says in words what its number is",

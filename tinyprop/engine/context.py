@@ -32,7 +32,7 @@ class Context:
     importing: bool = False  # whether a file of a user's is being imported, as `file.py:name`
 
     def changed(self, **changes: Any) -> "Context":
-        """A copy with these changes. (dataclasses.replace takes five times as long.)"""
+        """A copy with these changes. (dataclasses.replace takes several times as long.)"""
         other = object.__new__(Context)
         object.__setattr__(other, "__dict__", self.__dict__ | changes)
         return other

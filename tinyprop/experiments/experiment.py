@@ -425,6 +425,10 @@ class Experiment:
             validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
             levels = f"Curves by epoch: {'validation' if validated else 'test'} images"
             bars = "Bars: 95 % intervals, of curves from three seeds on."
+            drawn = {name for curves in self.levels().values() for name in curves}
+            lost = sum(self.arms[name].diverged for name in drawn)
+            if lost:
+                seeds += f"; {lost} run{'s' * (lost != 1)} diverged, without a curve"
         else:
             levels = "Accuracies: test images"
             bars = "Bars: 95 % intervals."

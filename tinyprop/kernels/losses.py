@@ -44,8 +44,8 @@ def cross_entropy_gradient(op: CrossEntropy, g: HostArray, x: HostArray) -> Any:
 
 @override(Mean.backward, on="numpy")
 def mean_gradient(op: Mean, g: HostArray) -> Any:
-    """g / count for each element: a view of one number, where all elements are reduced. 28 > 7
-    us."""
+    """g / count for each element: a view of one number, where all elements are reduced. 26 > 10
+    us for 50 elements, with what the backward pass adds."""
     if op.axis is not None or op.keepdims or not math.prod(op.old_shape):
         return NotImplemented
     factor = g.dtype.type(1.0 / op.divisor)

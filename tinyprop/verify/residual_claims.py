@@ -58,9 +58,9 @@ def chains(
     name: str = "residual",
     **settings: Any,
 ) -> dict[int, Tally]:
-    """What `probe` finds in chains of residual blocks: so many chains of each width, for orthogonal
-    samples of mean square 1 (None: as many as there are units). `then` makes a layer after each
-    block. Chains of another name are other chains."""
+    """What `probe` finds in chains of residual blocks of several widths, for orthogonal samples of
+    mean square 1 (None: as many as there are units). `then` makes a layer after each block. Chains
+    of another name are other chains."""
 
     def draw(random: Generator, stack: Stack) -> dict[str, float]:
         _, *blocks = random_network(random, stack)

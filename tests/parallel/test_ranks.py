@@ -22,7 +22,7 @@ import tinyprop as tp
 from tests.helpers import assert_explained, exhaustive, quick_only
 from tinyprop import functional as F
 from tinyprop.cli import main
-from tinyprop.parallel import launch
+from tinyprop.parallel import launch, ranks
 from tinyprop.parallel.ranks import world
 from tinyprop.train import Config, Ranks, Run, TrainingStep, checkpoint, evaluate
 
@@ -428,6 +428,54 @@ def test_a_network_of_the_users_own_is_trained_killed_and_resumed(tmp_path):
     assert main(["train", *more, str(tmp_path / "alone")]) == 0
     ours, theirs = (tp.load(tmp_path / name / "model.safetensors") for name in ("run", "alone"))
     assert_same_weights(ours, theirs, 1e-5)
+
+
+ABORTS = """
+        from mpi4py import MPI
+        if self.training and len(x) == 5:  # a rank's half of a batch
+            MPI.COMM_WORLD.Abort(3)
+        return self.last"""
+# as a message does that was under way from a rank that is killed (4 of 100 times, if the machine is
+# busy)
+FAILS = """
+        from mpi4py import MPI
+        if self.training and len(x) == 5 and MPI.COMM_WORLD.rank == 0:
+            raise MPI.Exception(MPI.ERR_OTHER)
+        return self.last"""
+
+
+@pytest.mark.slow
+@needs_mpi
+@pytest.mark.parametrize(("how", "status"), [(ABORTS, 3), (FAILS, 1)], ids=["abort", "exception"])
+def test_a_failure_inside_of_mpi_ends_with_the_same_line(tmp_path, how, status):
+    """mpiexec ends at once then, without passing on what the ranks write."""
+    (tmp_path / "mine.py").write_text(OWN.replace("\n        return self.last", how))
+    words = ["train", "--net", f"{tmp_path / 'mine.py'}:Net", *SAMPLES, "--processes", "2"]
+    job = subprocess.run(
+        [sys.executable, "-m", "tinyprop", *words, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=180,
+    )
+    assert job.returncode == status
+    assert job.stdout.count("tinyprop: a rank was lost") == 1
+
+
+def test_a_descriptor_that_is_no_longer_the_launchers_stderr_is_not_written_to(monkeypatch):
+    name = ranks.LAUNCHER_STDERR
+    environment = ranks.with_stderr()
+    monkeypatch.setenv(name, environment[name])
+    descriptor = int(environment[name].split()[0])
+    assert ranks._stderr_of_launcher() == descriptor
+    with open(os.devnull) as other:
+        os.dup2(other.fileno(), descriptor)
+    assert ranks._stderr_of_launcher() is None
+    os.close(descriptor)
+    assert ranks._stderr_of_launcher() is None
+    monkeypatch.delenv(name)
+    assert ranks._stderr_of_launcher() is None
 
 
 ERRORS = """

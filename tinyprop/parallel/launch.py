@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..engine.errors import StateError
-from .ranks import SIZES
+from .ranks import SIZES, with_stderr
 
 
 def mpiexec() -> str | None:
@@ -41,5 +41,5 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":
-        os.execv(starter, command)  # nosec B606
+        os.execve(starter, command, with_stderr())  # nosec B606
     return subprocess.call(command)  # nosec B603

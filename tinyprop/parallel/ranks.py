@@ -24,6 +24,8 @@ T = TypeVar("T")
 PATIENCE = 2.0  # seconds that a rank with an error waits for the others to meet it, too
 # how many processes mpiexec started: MPICH (and Slurm), Open MPI
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+# the descriptor, device and inode of the standard error of `launch`
+LAUNCHER_STDERR = "TINYPROP_LAUNCHER_STDERR"
 LOST = (
     "tinyprop: a rank was lost, and the others were stopped; "
     "what is saved can be resumed, on any number of ranks"
@@ -209,7 +211,8 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
         with watched(ranks.comm), blas_threads(ranks.cores):
             yield ranks
     except BaseException as error:
-        if not _all_arrive(meeting):  # the others have no error, or are gone
+        # the others are gone, or have no error
+        if _is_of_mpi(error) or not _all_arrive(meeting):
             reason = str(error) or type(error).__name__
             print(f"tinyprop: on rank {ranks.rank}: {reason}", file=sys.stderr, flush=True)
             ranks.comm.Abort(1)
@@ -218,6 +221,12 @@ def world(backend: str = "numpy") -> Iterator[Ranks]:
             # as the first one: mpiexec joins the exit statuses of all
             raise SystemExit(2 if isinstance(error, ArgumentError) else 1) from None
         raise
+
+
+def _is_of_mpi(error: BaseException) -> bool:
+    from mpi4py import MPI
+
+    return isinstance(error, MPI.Exception)
 
 
 def _all_arrive(meeting: Any) -> bool:
@@ -235,17 +244,48 @@ def _all_arrive(meeting: Any) -> bool:
 def watched(comm: Any) -> Iterator[None]:
     """Print a line if any rank is killed inside the block. mpiexec gives the survivors no time to
     do so; therefore the first rank starts a process that waits for a word, and prints the line if
-    its input ends without one."""
+    its input ends without one. (After a failure inside of MPI, mpiexec may end before it has passed
+    the line on; then only a job that `launch` started is sure to show it.)"""
     is_watching = comm.rank == 0 and comm.size > 1
     if not is_watching:
         yield
         return
     command = ["/bin/sh", "-c", 'read word || echo "$0" >&2', LOST]
-    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # nosec B603
+    watcher = subprocess.Popen(  # nosec B603
+        command, stdin=subprocess.PIPE, stderr=_stderr_of_launcher(), start_new_session=True
+    )
+    word = b"all is well\n"
     try:
         yield
+    except BaseException as error:
+        if _is_of_mpi(error):  # a message to a rank that is lost may fail before mpiexec acts
+            word = b""
+        raise
     finally:
-        watcher.communicate(b"all is well\n")
+        watcher.communicate(word)
+
+
+def with_stderr() -> dict[str, str]:
+    """The environment for a program that starts ranks: these can write to the standard error of
+    this process, even when that program has ended."""
+    descriptor = os.dup(2)
+    os.set_inheritable(descriptor, True)
+    what = os.fstat(descriptor)
+    return {**os.environ, LAUNCHER_STDERR: f"{descriptor} {what.st_dev} {what.st_ino}"}
+
+
+def _stderr_of_launcher() -> int | None:
+    """The descriptor that `with_stderr` made; None without one, or where it was closed on the
+    way."""
+    kept = os.environ.get(LAUNCHER_STDERR)
+    if kept is None:
+        return None
+    descriptor, *identity = (int(word) for word in kept.split())
+    try:
+        what = os.fstat(descriptor)
+    except OSError:
+        return None
+    return descriptor if [what.st_dev, what.st_ino] == identity else None
 
 
 def _connect(started: int) -> Ranks:

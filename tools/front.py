@@ -30,6 +30,7 @@ NO_RUN = "no run yet"
 PRINTED = paper.ACCURACY_AFTER_30_EPOCHS
 COLORS = {"supported": "tab:green", "not supported": "tab:red", "undecided": "tab:blue"}
 METHODS = (NORMPROP, BATCHNORM)
+AT_CHOSEN_RATES = "NormProp ends at least as good as BN, both at their chosen rates."
 
 
 @dataclass
@@ -95,7 +96,11 @@ def what_was_tried(evidence: Evidence) -> str:
         if choice.accuracy.difference.n:
             effects.append((-choice.accuracy.difference.mean, choice))
     effects.sort(key=lambda pair: pair[0])
-    words = [f"{choice.name} {choice.accuracy.number}" for _, choice in effects]
+    words = []
+    for _, choice in effects:
+        words.append(
+            f"{choice.name} {choice.accuracy.number} ({choice.accuracy.difference.n} seeds)"
+        )
     tried = "; ".join(words) or NO_RUN
     return f"What was tried to come closer to the paper, on small images: {tried}."
 
@@ -116,14 +121,18 @@ def compared(finding: Finding) -> str:
 
 
 def trained_to_the_end(evidence: Evidence) -> str:
-    scale = (
-        "Trained to the end on small images (CIFAR-10 at 16x16, a quarter of the width, 32 epochs)"
-    )
+    scale = "Trained for 32 epochs on small images (CIFAR-10 at 16x16, a quarter of the width)"
     finding = main_finding(evidence.plateau)
     if not finding.runs:
         return f"{scale}: {NO_RUN}."
     verdict = f'"{finding.claim.text[:-1]}" is {finding.verdict}'
-    return f"{scale}, NormProp minus BatchNorm is {compared(finding)}: {verdict}."
+    if not finding.is_testable:
+        verdict += ", as the runs had not settled"
+    sentence = f"{scale}, NormProp minus BatchNorm is {compared(finding)}: {verdict}"
+    (chosen,) = [f for f in evidence.findings() if f.claim.text == AT_CHOSEN_RATES]
+    if chosen.runs:
+        sentence += f". At a rate chosen for each it is {compared(chosen)}: {chosen.verdict}"
+    return f"{sentence}."
 
 
 def papers_scale(evidence: Evidence) -> str:
@@ -134,7 +143,10 @@ def papers_scale(evidence: Evidence) -> str:
         if run is None:
             words.append(f"{method}: {NO_RUN}")
             continue
-        parts = [f"{run.last:.1f} % after {run.last_epoch} epochs", f"{run.best:.1f} % at its best"]
+        parts = [
+            f"{run.last:.1f} % after {run.last_epoch} epochs",
+            f"{run.best:.1f} % in the epoch that is best on test images",
+        ]
         if run.averaged is not None:
             parts.append(f"{run.averaged:.1f} % with averaged weights")
         if run.annealed is not None:
@@ -169,6 +181,8 @@ def claims(findings: Sequence[Finding]) -> str:
         row = [claim.removeprefix("**Primary:** "), *rest]
         if not finding.runs:
             row[2] = NO_RUN
+        elif not finding.is_testable:
+            row[2] += f"<br>not settled: {report.undecided(finding)}"
         rows.append(row)
     return Table(header, rows, align="lllll").markdown()
 
@@ -249,6 +263,8 @@ def page(evidence: Evidence, command: str) -> str:
         headline=headline(evidence),
         command=command,
         description=scale.description,
+        data_norm=scale.protocol.data_norm,
+        drift=scale.registration.facts["gate"]["points"],
         runs=report.runs_of(arms.values()),
         level=100.0 * LEVEL,
         primary=claims(primary),
@@ -272,11 +288,15 @@ def second_page(evidence: Evidence, command: str) -> str:
     short = list(evidence.short.values())
     scale = next(iter(evidence.plateau.values())).scale
     rule = report.registered(scale.registration)["rule"]
+    measures = report.listed(
+        f"{name}: {what}" for name, what in scale.registration.facts["measures"].items()
+    )
     seen = " ".join(scale.registration.facts["seen_before"].split())
     text = report.page(short, command).partition("\n")[2].replace("\n## ", "\n### ")
     return (
-        "# The rule, the additions and the short runs\n\n"
-        f"## The rule of the runs that are trained to the end\n\n{rule}\n\n"
+        "# The rule, the measures and the short runs\n\n"
+        f"## The rule of the scale plateau\n\n{rule}\n\n"
+        f"The measures:\n\n{measures}\n\n"
         f"Seen before it was registered: {seen}\n\n"
         f"## The short runs\n{text}"
     )
@@ -297,7 +317,7 @@ def rows_of_effects(evidence: Evidence) -> list[tuple[str, Finding, str]]:
 
 def describe_effects(evidence: Evidence) -> str:
     """The figure of effects in words."""
-    sentences = ["Differences over pairs of runs with the same seed, trained to the end."]
+    sentences = ["Differences over pairs of runs with the same seed, 32 epochs."]
     for name, finding, label in rows_of_effects(evidence):
         found = [effect(of_measure(finding, label, measure)) for measure in ENDPOINTS]
         sentences.append(f"{name}: {' and '.join(dict.fromkeys(found))}; {finding.verdict}.")
@@ -318,7 +338,8 @@ def effects(evidence: Evidence) -> Figure:
         for place, (_, finding, label) in enumerate(rows):
             short = evidence.in_short_runs(finding.claim.text)
             if short is not None:
-                draw_effect(axes, place + 0.25, first_of(short, measure), GRAY, "D", hollow=True)
+                found = of_same_pair(finding, label, short, measure)
+                draw_effect(axes, place + 0.25, found, GRAY, "D", hollow=True)
             found = of_measure(finding, label, measure)
             hollow = finding.verdict == NOT_TESTABLE
             color = COLORS.get(finding.verdict, "black")
@@ -341,7 +362,7 @@ def effects(evidence: Evidence) -> Figure:
     short_mark = {"marker": "D", "ls": "", "color": GRAY, "markerfacecolor": "white"}
     marks.append(Line2D([], [], label="the same in short runs", **short_mark))
     title = (
-        "CIFAR at 16x16, trained to the end: differences over pairs of runs with the same seed. "
+        "CIFAR at 16x16, 32 epochs: differences over pairs of runs with the same seed. "
         "Bars: 95 % intervals. Band: differences that do not matter."
     )
     figure.legend(handles=marks, loc="outside upper center", ncols=5, fontsize=8, title=title)
@@ -360,11 +381,12 @@ def of_measure(finding: Finding, label: str, measure: Any) -> Comparison:
     return found
 
 
-def first_of(finding: Finding, measure: Any) -> Comparison | None:
-    """The comparison of a claim about one pair of settings; None for others."""
-    if len(finding.comparisons) > 1:
+def of_same_pair(finding: Finding, label: str, short: Finding, measure: Any) -> Comparison | None:
+    """The comparison in short runs, where pairs have other labels but the same order."""
+    if len(short.comparisons) != len(finding.comparisons):
         return None
-    (comparisons,) = finding.comparisons.values()
+    place = list(finding.comparisons).index(label)
+    comparisons = list(short.comparisons.values())[place]
     return next((c for c in comparisons if c.measure == measure), None)
 
 

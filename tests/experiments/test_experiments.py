@@ -424,3 +424,28 @@ def test_movement_is_in_the_units_of_batchnorm():
         MOVEMENT.of(record(replace(SHORT.protocol, norm=n))) for n in ("normprop", "batch")
     )
     assert ours / theirs == pytest.approx(math.sqrt(0.5 - 0.5 / math.pi))
+
+
+def test_a_correction_follows_the_words_of_its_experiment():
+    """Every entry is about an experiment of a plan, and none is left unprinted."""
+    plans = {scale.registration.names[0]: scale for scale in (SHORT, PLATEAU)}
+    for plan, corrections in registration.table("corrections.toml").items():
+        scale = plans[f"{plan}.toml"]
+        for name, correction in corrections.items():
+            found = experiments_at(scale)[name](scale)
+            remarks = study(name, scale.name).remarks()
+            assert correction["what"] in remarks
+            assert remarks.index(found.facts["note"]) < remarks.index(correction["what"])
+
+
+def test_a_chosen_rate_says_whether_it_is_at_an_end_of_those_that_were_tried():
+    found = study("optimizers", "plateau")
+    name = "momentum, at its chosen rate"
+    middle = found.arms["momentum, rate 0.05"].config
+    for lr, end in (
+        (0.025, "(the smallest that was tried)"),
+        (0.05, ""),
+        (0.1, "(the largest that was tried)"),
+    ):
+        found.arms[name] = replace(found.arms[name], config=replace(middle, lr=lr))
+        assert found.chosen_rate(name) == f"{lr} for momentum {end}".rstrip()

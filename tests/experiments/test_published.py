@@ -195,7 +195,7 @@ def test_publishing_writes_the_figures_the_pages_and_what_the_readme_quotes(clon
     report = (clone / "REPRODUCTION.md").read_text("utf-8")
     first, mark, quoted, mark_again, last = (clone / "README.md").read_text("utf-8").splitlines()
     assert (first, mark, mark_again, last) == ("before", publish.MARK, publish.MARK, "after")
-    assert quoted.startswith("Trained to the end on small images")
+    assert quoted.startswith("Trained for 32 epochs on small images")
     assert quoted.count("no run yet") == 3, "small images, and both methods at the paper's scale"
     assert "In short runs (5 epochs, 1,000 steps), NormProp minus BatchNorm is " in quoted
     bold = re.findall(r"^\*\*(.*)\*\*$", report, re.MULTILINE)

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   tinyprop reproduce convergence results --jobs 4         two experiments, which share runs
   tinyprop reproduce all --scale tiny                     everything small, in a minute or two;
                                                           needs no download
-  tinyprop reproduce convergence --scale plateau          trained to the end, on small images
+  tinyprop reproduce convergence --scale plateau          32 epochs, on small images
   tinyprop reproduce all --budget 2h                      the most useful next runs, for two hours
   tinyprop reproduce all --ledger figures/runs --seeds 0  report on finished runs, without new ones
   tinyprop reproduce all --cluster dask://node1:8786      on a cluster that sees the same files
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=whole_number(1),
         metavar="N",
-        help="runs side by side, each on one thread (default: workers)",
+        help="runs side by side, each on one thread (default: one for each core, or worker of the cluster)",
     )
     add(
         "--cluster",

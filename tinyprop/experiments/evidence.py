@@ -181,7 +181,8 @@ class Comparison:
     def __str__(self) -> str:
         ours, theirs = self.diverged
         if any(self.diverged):
-            return f"{self.number} ({self.outcome}; {ours} and {theirs} runs diverged)"
+            pairs = f"{self.difference.n} pair{'s' * (self.difference.n != 1)}"
+            return f"{self.number} ({self.outcome}; {pairs}; {ours} and {theirs} runs diverged)"
         if self.difference.n > 1:
             return f"{self.number} ({self.outcome})"
         return self.number

@@ -352,15 +352,29 @@ class Experiment:
 
     def remarks(self) -> str:
         """What a reader must know to read figure and findings."""
-        rates = []
-        for name in self.facts.get("chosen", ()):
-            optimizer = name.partition(",")[0]
-            config = self.arms[name].config
-            rate = f"{config.lr:g}" if config else "none yet"
-            rates.append(f"{rate} for {optimizer}")
-        if not rates:
-            return str(self.facts["note"])
-        return f"{self.facts['note']} The chosen rates: {', '.join(rates)}."
+        remarks = [self.facts["note"], self.scale.registration.correction(self.name)]
+        rates = [self.chosen_rate(name) for name in self.facts.get("chosen", ())]
+        if rates:
+            remarks.append(f"The chosen rates: {', '.join(rates)}.")
+        return " ".join(remark for remark in remarks if remark)
+
+    def chosen_rate(self, name: str) -> str:
+        """The chosen rate of a setting, and whether a better one may lie beyond those that were
+        tried."""
+        method = name.partition(",")[0]
+        config = self.arms[name].config
+        if config is None:
+            return f"none yet for {method}"
+        rates = [other.lr for other in map(self.config_of, self.before(name)) if other]
+        rate = f"{config.lr:g} for {method}"
+        if config.lr == max(rates):
+            return f"{rate} (the largest that was tried)"
+        if config.lr == min(rates):
+            return f"{rate} (the smallest that was tried)"
+        return rate
+
+    def config_of(self, name: str) -> Config | None:
+        return self.arms[name].config
 
     def levels(self) -> dict[str, Curves]:
         """The left panels of the figure, by title. A curve at a chosen rate stands for those at the
@@ -409,7 +423,11 @@ class Experiment:
     def caption(self) -> str:
         """What the figure is about: data, seeds, bars and band."""
         data = sorted({arm.config.data for arm in self.arms.values() if arm.config})
-        counts = [len(arm.records) for arm in self.shown().values() if arm.records]
+        shown = self.shown()
+        by_epoch = self.x == Experiment.x
+        if by_epoch:  # settings without a curve do not count
+            shown = {name: shown[name] for curves in self.levels().values() for name in curves}
+        counts = [len(arm.records) for arm in shown.values() if arm.records]
         few, many = min(counts, default=0), max(counts, default=0)
         seeds = f"{many} random seed{'s' * (many != 1)}"
         if few != many:
@@ -420,13 +438,14 @@ class Experiment:
             for comparison in panel.values()
         )
         differences = f"differences{': test images,' * about_the_end} over pairs of runs"
-        by_epoch = self.x == Experiment.x
         if by_epoch:
-            validated = any(arm.config.validation for arm in self.arms.values() if arm.config)
+            curves = [arm.config for arm in shown.values() if arm.config and arm.records]
+            validated = any(config.validation for config in curves)
             levels = f"Curves by epoch: {'validation' if validated else 'test'} images"
-            bars = "Bars: 95 % intervals, of curves from three seeds on."
-            drawn = {name for curves in self.levels().values() for name in curves}
-            lost = sum(self.arms[name].diverged for name in drawn)
+            if validated and not all(config.validation for config in curves):
+                levels += ", or test images of runs without them"
+            bars = "Bars: 95 % intervals; curves have them from three seeds on."
+            lost = sum(arm.diverged for arm in shown.values())
             if lost:
                 seeds += f"; {lost} run{'s' * (lost != 1)} diverged, without a curve"
         else:

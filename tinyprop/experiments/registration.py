@@ -45,6 +45,12 @@ class Registration:
             return dict(self.facts["experiments"])
         return table(self.names[1])
 
+    def correction(self, experiment: str) -> str:
+        """What is wrong in the words of an experiment, in a sentence; empty if nothing is."""
+        plan = self.names[0].removesuffix(".toml")
+        found = table("corrections.toml").get(plan, {}).get(experiment)
+        return f"Correction of {found['on']}: {found['what']}" if found else ""
+
     @property
     def gate(self) -> Mapping[str, Any] | None:
         """When a claim about the end of training is testable; None for a plan without this rule."""

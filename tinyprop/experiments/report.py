@@ -91,10 +91,23 @@ def section(experiment: Experiment, folder: str, with_claims: bool = True) -> st
         e=experiment,
         scale="" if experiment.scale.name == "short" else f" --scale {experiment.scale.name}",
         folder=folder,
-        runs=runs_of(experiment.arms.values()),
+        place=place(experiment.facts["section"]),
+        runs=runs_of(distinct([experiment]).values()),
         remarks=experiment.remarks(),
         levels="\n\n".join(part for part in parts if part),
     )
+
+
+def place(section: str) -> str:
+    """Where the paper has it.
+
+    >>> place("5.3, footnote"), place("4, 5"), place("beyond the paper")
+    ('section 5.3, footnote', 'sections 4 and 5', 'beyond the paper')
+    """
+    numbers = [word for word in section.split(", ") if word[:1].isdigit()]
+    if len(numbers) > 1:
+        return f"sections {' and '.join(numbers)}"
+    return f"section {section}" if numbers else section
 
 
 def level_table(experiment: Experiment) -> str:
@@ -130,7 +143,7 @@ def difference_table(experiment: Experiment) -> str:
     if claims_list_all or not rows:
         return ""
     measures = [next(iter(panel.values())).measure for panel in panels]
-    header = [experiment.facts["differences"], *(measure.name for measure in measures)]
+    header = ["difference", *(measure.name for measure in measures)]
     return Table(header, rows).markdown()
 
 

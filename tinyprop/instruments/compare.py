@@ -131,10 +131,10 @@ def table(found: dict[str, dict[str, Curve]]) -> Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    known = "\n".join(f"  {name:16}{entry.note}" for name, entry in nn.normalizers.items())
+    known = "\n".join(f"  {name:18}{entry.note}" for name, entry in nn.normalizers.items())
     parser.epilog = f"""normalisers:
 {known}
-  file.py:name    one of your own: a tp.nn.Normalizer, or a function of the number of units
+  file.py:name      one of your own: a tp.nn.Normalizer, or a function of the number of units
 
 Initial weights are those that the normaliser starts with, or any of {", ".join(CHOSEN_INITS)}:
 none/he has no normaliser, and the weights of He et al. (2015).

@@ -198,12 +198,16 @@ def finished(ranks, out, config=TINY, **options):
 @pytest.mark.usefixtures("_no_curves")
 @pytest.mark.parametrize("size", quick_only([3], [2, 3]))
 def test_a_run_is_that_of_one_process_and_the_first_rank_writes_it(tmp_path, size):
-    finished(None, tmp_path / "one")
+    _, alone = finished(None, tmp_path / "one")
     runs = on_threads(
         size,
         lambda ranks: finished(ranks, tmp_path / "all" if ranks.first else tmp_path / "nobody"),
     )
     assert [done for done, _ in runs] == [True] * size
+    for _, run in runs:
+        assert [row["train_error"] for row in run.history] == [
+            row["train_error"] for row in alone.history
+        ]
     assert not (tmp_path / "nobody").exists()
     ours, theirs = ({p.name for p in (tmp_path / name).iterdir()} for name in ("one", "all"))
     assert ours == theirs

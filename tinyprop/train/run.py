@@ -162,7 +162,7 @@ class Run(Training):
         """Measure, log, move on to the next epoch, and save."""
         loss, rate = self.mean_loss, self.images_per_second
         row = {"epoch": self.epoch + 1, "lr": self.optimizer.lr, "train_loss": loss}
-        row |= self.ranks.from_first(self.errors_of_steps)
+        row |= self.errors_of_steps()
         row |= self.measured() | {"images_per_second": rate}
         self.history.append(row)
         self.schedule.epoch_ended(self.optimizer, loss)

@@ -108,14 +108,14 @@ class Training:
     def count_errors(self, labels: Array) -> None:
         """Add what the last step got wrong to the training error of the epoch. It is measured in
         training mode with the weights of that step, as the loss is, and so costs next to nothing;
-        on a device, after the steps whose loss is read. The first rank does so for all, with its
-        share."""
+        on a device, after the steps whose loss is read. Each rank counts those of its share."""
         outputs = self.step.last_outputs
-        if outputs is None or not self.ranks.first:
+        if outputs is None:
             return
         mine = labels[self.ranks.share(len(labels))]
-        self.wrong += int(np.count_nonzero(to_numpy(outputs).argmax(axis=1) != mine))
-        self.counted += len(mine)
+        wrong = np.count_nonzero(to_numpy(outputs).argmax(axis=1) != mine)
+        self.wrong += int(self.ranks.add_up(np.array(float(wrong))))
+        self.counted += len(labels)
 
     def errors_of_steps(self) -> dict[str, float]:
         """The training error of the epoch; none if it was begun by a version that did not count."""

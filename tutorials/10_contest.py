@@ -260,7 +260,8 @@ claim(
 #
 # The contest cannot say how they compare in larger networks, on photographs, or after longer
 # training. For that, tinyprop keeps a *ledger* of finished runs in `figures/runs`: the paper's
-# network and data (CIFAR-10), with more seeds, claims and rules that were registered before the runs,
+# network and data (CIFAR-10), with more seeds, claims and rules that were registered before the runs
+# (later changes are listed on its pages),
 # and two scales. The *short* one has 1,000 steps, or 5 epochs. The *plateau* one has small images, a
 # quarter of the width, and 32 epochs, the last two at a rate that falls to 0. This cell reads the
 # ledger and judges one claim: NormProp ends at least as good as BatchNorm.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .engine.errors import BackendError
+from .engine.errors import BackendError, GradientError
 from .report.arguments import Parser
 
 # For each command a module, with add_arguments(parser) and run(options, parser), which returns the
@@ -43,6 +43,9 @@ COMMANDS = {
 }
 
 
+OF_OURS = (BackendError, GradientError)  # RuntimeErrors that are in words
+
+
 def main(
     arguments: Sequence[str] | None = None, loaded: Callable[[], object] = lambda: None
 ) -> int:
@@ -66,7 +69,7 @@ def main(
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ArithmeticError, OSError, MemoryError, BackendError) as error:
+    except (ValueError, ArithmeticError, OSError, MemoryError, *OF_OURS) as error:
         print(f"tinyprop: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -137,6 +137,93 @@ def test_what_theory_cannot_say_is_left_out(tmp_path, capsys):
     assert "no value" in capsys.readouterr().out
 
 
+class Beside(nn.Module):
+    """Divides by a number that it computes beside the graph."""
+
+    per_sample = True
+
+    def __init__(self, size):
+        self.size = size
+
+    def forward(self, x):
+        return x / self.size(x)
+
+
+BESIDE = {
+    ".numpy": lambda x: float(np.abs(x.numpy()).max()),
+    ".data": lambda x: float(abs(x.data).max()),
+    ".detach": lambda x: x.detach().max().item(),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_normaliser_that_leaves_the_graph_is_measured_alone(name):
+    entry = nn.Normalizer("beside", before=lambda channels: Beside(BESIDE[name]))
+    network = Stack(entry, "relu", 3, 16, 8, False)
+    for curve in compare.curves(network, networks=2, seed=0).values():
+        assert curve.theory is None
+        assert all(math.isfinite(point.mean) for point in curve.points)
+    assert f"got:  {name} of a State, in the forward of Beside" in network.reason
+
+
+MINE = """
+import numpy as np
+import tinyprop as tp
+
+def detached(u):
+    return tp.tensor(np.tanh(u.data))
+
+class Detached(tp.nn.Module):
+    def forward(self, x):
+        return tp.tensor(x.data)
+
+def normalizer(channels):
+    return Detached()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--activation", "{}:detached"], "detached, "),
+        (["--norms", "{}:normalizer"], "normalizer with relu, through which no gradient passes"),
+    ],
+)
+def test_what_no_gradient_passes_through_is_refused(options, words, tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    small = "--depth 3 --width 16 --batch 8 --networks 2 --norms none/he"
+    given = [option.format(path) for option in options]
+    assert main(["compare", *small.split(), *given, "--out", f"{tmp_path}/f.png"]) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert all(f"{part}:" in said for part in ("got", "rule", "try"))
+
+
+class Twice(nn.Module):
+    """A layer twice, which does not say that it treats each sample by itself."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def forward(self, x):
+        return 2.0 * self.layer(x)
+
+
+def test_the_spectrum_of_one_sample_is_not_shown_beside_that_of_a_batch():
+    class PerSample(Twice):
+        per_sample = True
+
+    plain = stack("none/he", 3, width=16, batch=8).predicted("spectrum")
+    shown = []
+    for change in (Twice, PerSample):
+        entry = nn.Normalizer("twice", weights=change)
+        network = Stack(entry, "relu", 3, 16, 8, False)
+        shown.append(compare.curves(network, networks=2, seed=0)["spectrum"].theory)
+    assert shown[0] is None
+    np.testing.assert_allclose(shown[1], 2.0 ** np.arange(1, 4) * plain)
+
+
 def test_no_scale_without_a_normalizer():
     for norm, gamma, beta in (("none", 0.5, None), ("ws", None, 0.5), ("rms", None, 0.5)):
         with pytest.raises(ValueError, match="no such parameter"):

@@ -133,6 +133,47 @@ def test_the_first_layer_where_theory_and_measurement_part():
     assert "part first at 1 Tanh" in found.text()
 
 
+AGREE = "agree, within the errors, in every layer"
+UNTOLD = "Whether theory and measurement agree cannot be told at"
+
+
+class Squared(nn.Module):
+    """Its values have tails that no sample of this size knows."""
+
+    def __init__(self):
+        self.layers = nn.ModuleList([nn.Linear(50, 50) for _ in range(4)])
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = layer(x) ** 2
+        return self.layers[-1](x)
+
+
+class Infinite(nn.Module):
+    def __init__(self):
+        self.first = nn.Linear(64, 4)
+
+    def forward(self, x):
+        return self.first(x) * float("inf")
+
+
+def test_theory_and_measurement_agree_only_where_they_do():
+    assert AGREE in tp.examine(sound(), vectors(0)).text()
+    tp.manual_seed(0)
+    x = np.random.default_rng(0).normal(size=(256, 50)).astype("float32")
+    for net, inputs, layer in (
+        (Squared(), x, "layers.3 Linear"),
+        (Infinite(), vectors(0), "Infinite"),
+        (nn.Sequential(nn.Linear(64, 4)), vectors(0)[:4], "0 Linear"),
+    ):
+        found = tp.examine(net, inputs)
+        assert found.first_parted is None
+        assert found.undecided[-1] == layer
+        assert AGREE not in found.text()
+        assert f"{UNTOLD} {', '.join(found.undecided)}:" in found.text()
+        assert UNTOLD in found.html()
+
+
 def test_the_network_stays_as_it_is():
     net = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm(8), nn.Dropout(0.5))
     before = net.state_dict()

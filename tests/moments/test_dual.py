@@ -330,8 +330,58 @@ def test_refusals():
     assert_explained(ValueError, lambda: dual("relu", 0.5, std=(1.0, -1.0)), "std >= 0")
     assert_explained(ValueError, lambda: dual("step", 0.5), "step")
     assert_explained(TypeError, lambda: dual("relu", 0.5, a=0.1), "'a'")
-    wrong = {"kinks": (0.0,)}
-    assert_explained(ValueError, lambda: dual(lambda u: abs(u - 0.1), 0.5, **wrong), "kinks")
+    waves = {"kinks": (0.0,)}
+    assert_explained(ValueError, lambda: dual(lambda u: np.sin(300 * abs(u)), 0.5, **waves), "grid")
+
+
+def test_a_kink_that_is_not_among_those_that_are_named():
+    wrong = dual(lambda u: abs(u - 0.1), 0.5, kinks=(0.0,)).covariance
+    right = dual(lambda u: abs(u - 0.1), 0.5, kinks=(0.1,)).covariance
+    assert wrong == pytest.approx(right, rel=1e-12)
+
+
+PLACE, WIDTH = 1.2345, 0.002
+
+
+def spike(u):
+    return np.exp(-0.5 * ((u - PLACE) / WIDTH) ** 2)
+
+
+def spikes_covariance(rho):
+    """Of the spike at U and V ~ N(0, 1): both factors are densities, up to a constant."""
+    size = 1.0 + WIDTH**2
+    mean = WIDTH / math.sqrt(size) * math.exp(-0.5 * PLACE**2 / size)
+    area = WIDTH**2 / math.sqrt(size**2 - rho**2)
+    return area * math.exp(-(PLACE**2) / (size + rho)) - mean**2
+
+
+def spike_with_line(rho):
+    """Cov(U, spike(V)), by Stein's lemma: rho E spike'."""
+    size = 1.0 + WIDTH**2
+    mean = WIDTH / math.sqrt(size) * math.exp(-0.5 * PLACE**2 / size)
+    return rho * mean * PLACE / size
+
+
+@pytest.mark.parametrize("rho", [0.5, -0.9, 0.9999, 1.0])
+def test_a_spike_that_grids_miss(rho):
+    """Between the points at which a function is taken for a line."""
+    found = dual(spike, rho).covariance
+    assert found == pytest.approx(spikes_covariance(rho), rel=1e-10)
+    found = dual(lambda u: u + 10.0 * spike(u), rho).covariance
+    expected = rho + 20.0 * spike_with_line(rho) + 100.0 * spikes_covariance(rho)
+    assert found == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("kinks", [{}, {"kinks": (0.0,)}], ids=["found", "named"])
+def test_a_spike_beside_a_kink(kinks):
+    def spiked(u):
+        return np.maximum(u, 0.0) + 30.0 * spike(-u)
+
+    found = dual(spiked, [0.5, 1.0], **kinks)
+    known = gaussian(spiked)
+    assert found.covariance[0] == pytest.approx(0.130502721391, rel=1e-10)
+    assert found.covariance[1] == pytest.approx(known.std**2, rel=1e-10)
+    np.testing.assert_allclose(found.product - found.covariance, known.mean**2, rtol=1e-10)
 
 
 @pytest.mark.parametrize("rho", [0.5, -0.9, 0.9999])

@@ -91,3 +91,18 @@ def test_what_is_left_out_is_bounded(rng, monkeypatch):
     exact, _ = covariances(some, some, rho, (variance, variance))
     worst = (abs(found - exact) / np.sqrt(np.outer(variance, variance))).max()
     assert 1e-9 < worst <= bound
+
+
+@pytest.mark.parametrize(("rho", "expected"), [(0.5, 0.130502721391), (0.95, 0.299675787134)])
+def test_a_spike_that_panels_miss(rho, expected):
+    """A function that looks like lines, and whose coefficients look as if they had converged."""
+
+    def spiked(u):
+        spike = tp.functional.exp(-0.5 * ((u + 1.2345) / 0.002) ** 2)
+        return tp.functional.relu(u) + 30.0 * spike
+
+    activation = tp.Activation(spiked, kinks=[0.0])
+    some = Pointwise(activation, {}).units(np.zeros(2), np.ones(2))
+    variance = np.full(2, tp.moments.gaussian(activation).std ** 2)
+    found, _ = covariances(some, some, np.array([[1.0, rho], [rho, 1.0]]), (variance, variance))
+    assert found[0, 1] == pytest.approx(expected, rel=1e-10)

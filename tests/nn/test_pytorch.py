@@ -232,6 +232,7 @@ FUNCTIONS = [
     lambda self, x: TF.softmax(x, dim=1) + TF.log_softmax(x, 1),
     lambda self, x: TF.layer_norm(x, x.shape[1:]) + TF.group_norm(x, 3),
     lambda self, x: -x.contiguous() if self.training else x,
+    lambda self, x: x.reshape(x.shape[0], x.shape[1] * x.shape[2] // 2, -1),
     lambda self, x: TF.dropout(x, 0.0, training=self.training),
     lambda self, x: TF.dropout(TF.relu(x), 0.5, training=self.training) if self.training else x,
 ]
@@ -380,6 +381,9 @@ REFUSED = [
     (lambda: Functions(lambda self, x: x if x.sum() > 0 else -x), ["cannot be traced"]),
     (lambda: Functions(lambda self, x: torch.fft.fft(x)), ["fft"]),
     (lambda: Functions(lambda self, x: x.cumsum(1)), ["cumsum"]),
+    (lambda: Functions(lambda self, x: x // 0.3), ["floordiv", "x.shape[1] // 2"]),
+    (lambda: Functions(lambda self, x: x.shape[1] // x), ["floordiv"]),
+    (lambda: Functions(lambda self, x: x @ x), ["matmul", "none of the functions"]),
     (lambda: Functions(lambda self, x: x[:, 0]), ["getitem"]),
     (lambda: Functions(lambda self, x: x.mean()), ["mean", "positions"]),
     (lambda: Functions(lambda self, x: x.softmax(0)), ["softmax", "each sample"]),

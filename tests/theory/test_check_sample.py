@@ -9,6 +9,7 @@ import pytest
 import tinyprop as tp
 from tests.theory.test_propagate import measured
 from tinyprop import nn
+from tinyprop.theory.propagate import Propagated
 from tinyprop.theory.sample import Measured, root_of, sample_of_data
 
 SPECS = {
@@ -180,6 +181,24 @@ def test_random_weights_are_not_measured(rng):
     net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     records = tp.propagate(net, data=rng.normal(size=(9, 4)), weights="random")
     assert all(record.measured is None and not record.parted for record in records)
+
+
+@pytest.mark.parametrize("size", [1.0, math.inf, math.nan, 0.0])
+def test_a_sample_that_decides_nothing_says_so(size):
+    """A few inputs of which one is large; and numbers that are not finite, or 0."""
+    values = np.zeros((8, 3, 1))
+    values[0] = size
+    with np.errstate(invalid="ignore"):
+        sample = Measured.of(values, False)
+    record = Propagated("0", np.zeros(3), np.ones(3), exact=False, error=1.0).checked(sample)
+    assert record.undecided
+    assert not record.parted
+    assert "cannot be told" in record.table().text()
+
+
+def test_nothing_is_known_to_be_nothing():
+    sample = Measured.of(np.zeros((8, 3, 1)), False)
+    assert sample.decides(np.zeros(3))
 
 
 def test_the_table_says_where_they_part(rng):

@@ -100,6 +100,13 @@ def test_refusals():
     assert_explained(ValueError, lambda: tp.design(0, "relu"), "depth >= 1")
     assert_explained(ValueError, lambda: tp.design(9, "relu", zeta=1.0), "zeta > 1")
     assert_explained(ValueError, lambda: tp.design(9, "step"), "step")
+    assert_explained(ValueError, lambda: tp.design(20, lambda u: 0 * u + 3.0), "constant")
+
+
+@pytest.mark.parametrize("power", [3, 5])
+def test_a_power_has_no_point_of_deep_kernel_shaping(power):
+    """Only beta / gamma matters to it, and Newton's method runs to gamma = 0."""
+    assert list(points(20, lambda u: u**power)) == ["he", "normprop"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import tinyprop.functional as F
 from tests.helpers import assert_explained, rngs
 from tests.theory.test_propagate import covariance, randomize, stationary
 from tinyprop import nn
+from tinyprop.nn.state import NoRule
 from tinyprop.theory import field, origin
 
 N = 4
@@ -400,6 +401,8 @@ REFUSED = {
     "numpy.tanh": lambda net, x: np.tanh(x),
     "NumPy": lambda net, x: np.asarray(x),
     ".data": lambda net, x: x.data,
+    ".numpy": lambda net, x: tp.tensor(x.numpy()),
+    ".detach": lambda net, x: x.detach(),
     "an index": lambda net, x: x[:, 0],
     "a loop": lambda net, x: list(x),
     "a comparison": lambda net, x: F.where(x > 0, x, 0.0),
@@ -414,9 +417,32 @@ REFUSED = {
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_has_no_rule_is_refused_by_name(words, rng):
     net = three(REFUSED[words])
-    error = AttributeError if words == ".data" else TypeError
     hint = "def propagate(self, state)"
-    assert_explained(error, lambda: tp.propagate(net, *inputs(rng)), words, "forward of Net", hint)
+    assert_explained(NoRule, lambda: tp.propagate(net, *inputs(rng)), words, "forward of Net", hint)
+
+
+def test_a_forward_may_ask_what_a_state_has(rng):
+    net = three(lambda net, x: net.a(x.nothing if hasattr(x, "nothing") else x))
+    assert_same(last(net, *(two := inputs(rng))), last(net.a, *two))
+
+
+BESIDE = {
+    ".numpy": lambda x: x.numpy(),
+    ".data": lambda x: x.data,
+    ".detach": lambda x: x.detach().data,
+}
+
+
+@pytest.mark.parametrize("values", BESIDE.values(), ids=BESIDE)
+def test_what_a_normaliser_declares_is_asked_where_it_leaves_the_graph(values, rng):
+    class OfSamples(nn.Module):
+        statistics = nn.Statistics(over="sample", center=False)
+
+        def forward(self, x):
+            return x / np.sqrt((values(x) ** 2).mean(1, keepdims=True))
+
+    data = rng.normal(size=(9, N))
+    assert_same(last(OfSamples(), data=data), last(nn.RMSNorm(N, eps=0.0), data=data), 1e-6)
 
 
 @pytest.mark.parametrize("weights", ["given", "random"])
@@ -437,6 +463,7 @@ def test_other_refusals(rng):
     two = inputs(rng)
     wrong_shape = three(lambda net, x: x.reshape(2, 2))
     assert_explained(ValueError, lambda: tp.propagate(wrong_shape, *two), "(2, 2)", "len(x)")
+    assert_explained(NoRule, lambda: tp.propagate(wrong_shape, *two), "propagate knows images")
     wrong_array = three(lambda net, x: x + np.ones(3))
     assert_explained(ValueError, lambda: tp.propagate(wrong_array, *two), "(3,)", "one sample")
     wrong_scale = three(lambda net, x: x.scale(np.ones(3)))

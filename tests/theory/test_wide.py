@@ -285,6 +285,167 @@ def test_a_stranger_bends_values_before_the_activation():
     assert after.square == pytest.approx(weights @ positive**2, rel=1e-9)
 
 
+# What a stranger makes of weights
+
+
+def hooked(change, activation="tanh", width=64, **options):
+    """Networks of a normaliser that does this to each layer that it is given."""
+
+    def weights(layer):
+        return change(layer) or layer
+
+    entry = nn.Normalizer("hooked", weights=weights, **options)
+    return Stack(entry, activation, 4, width, 32, False)
+
+
+def times(factor):
+    def change(layer):
+        layer.weight.data[...] *= factor
+
+    return change
+
+
+def by_size(layer):
+    layer.weight.data[...] /= math.sqrt(layer.in_features)
+
+
+def bias_of_one(layer):
+    layer.bias.data[...] = 1.0
+
+
+def drawn_again(layer):
+    layer.weight.data[...] = tp.randn(*layer.weight.shape).data / 8.0
+
+
+def with_zero_sum(layer):
+    layer.weight.data[...] -= layer.weight.data.mean(axis=1, keepdims=True)
+
+
+class Tripled(nn.Module):
+    """Changes the layer that it wraps, and its output."""
+
+    def __init__(self, layer):
+        layer.weight.data[...] *= 0.5
+        self.layer = layer
+
+    def forward(self, x):
+        return 3.0 * self.layer(x)
+
+
+GAIN = nn.init.gain("tanh")
+# lengths of rows, in the first layer and in the others
+CHANGES = {
+    "half": (times(0.5), 0.5, 0.5 * GAIN),
+    "twice": (times(2.0), 2.0, 2.0 * GAIN),
+    "by its size": (by_size, 0.125, 0.125 * GAIN),
+    "WeightNorm": (lambda layer: nn.WeightNorm(layer, 0.25), 0.25, 0.25),
+    "a wrapper": (Tripled, 1.5, 1.5 * GAIN),
+}
+
+
+@pytest.mark.parametrize(("change", "first", "length"), CHANGES.values(), ids=CHANGES)
+def test_theory_takes_the_weights_that_a_stranger_leaves(change, first, length):
+    theory = hooked(change).theory
+    pair = Wide.at([0.3]).weighted(first**2).restarted()
+    assert theory.states[0].square == pytest.approx(pair.square, rel=1e-6)
+    for state in theory.states[1:]:
+        pair = pair.apply("tanh").weighted(length**2)
+        assert state.square == pytest.approx(pair.square, rel=1e-6)
+    assert math.prod(theory.gains) == pytest.approx(pair.gain, rel=1e-6)
+
+
+@pytest.mark.parametrize("init", ["glorot", "he", "orthogonal"])
+@pytest.mark.parametrize("change", [bias_of_one, drawn_again, with_zero_sum])
+def test_theory_of_a_stranger_is_what_its_networks_do(change, init):
+    """Within 5 standard errors, and a relative 1/width in each layer."""
+    stack = hooked(change, init=init)
+    tp.manual_seed(0)
+    squares, products = [], []
+    for _ in range(30):
+        out = stack.network()(tp.randn(32, 64)).numpy()
+        gram = out @ out.T / 64
+        squares.append(gram.trace() / 32)
+        products.append((gram.sum() - gram.trace()) / (32 * 31))
+    last = stack.theory.states[-1]
+    for found, expected in ((squares, last.square), (products, last.unrelated)):
+        error = np.std(found, ddof=1) / math.sqrt(30)
+        assert abs(np.mean(found) - expected) < 5 * error + 4 / 64 * last.square
+    if change is bias_of_one:
+        assert last.has_mean
+        assert stack.predicted("spectrum") is None, "it is known for values of mean 0"
+
+
+def all_equal(layer):
+    layer.weight.data[...] = 0.1
+
+
+def positive(layer):
+    layer.weight.data[...] = abs(layer.weight.data)
+
+
+def of_rank_one(layer):
+    layer.weight.data[...] = tp.randn(64, 1).data * tp.randn(1, 64).data
+
+
+def one_number_in_each_row(layer):
+    layer.weight.data[...] = np.eye(64)[np.random.default_rng(len(layer.weight)).permutation(64)]
+
+
+def of_different_lengths(layer):
+    layer.weight.data[: len(layer.weight) // 2] *= 9.0
+
+
+def always_the_same(layer):
+    layer.weight.data[...] = np.random.default_rng(0).standard_normal(layer.weight.shape)
+
+
+def different_biases(layer):
+    layer.bias.data[...] = tp.randn(*layer.bias.shape).data
+
+
+class Positive(Tripled):
+    def forward(self, x):
+        return tp.functional.linear(x, abs(self.layer.weight))
+
+
+UNKNOWN = [
+    all_equal,
+    positive,
+    of_rank_one,
+    one_number_in_each_row,
+    of_different_lengths,
+    always_the_same,
+    different_biases,
+    Positive,
+]
+
+
+@pytest.mark.parametrize("change", UNKNOWN)
+def test_there_is_no_theory_of_weights_that_are_not_random(change):
+    stack = hooked(change)
+    assert stack.theory is None
+    assert stack.predicted("signal") is None
+    assert all(part in stack.reason for part in ("got:", "rule:", "try:"))
+
+
+def test_the_weights_of_a_whole_layer_are_those_of_its_constructor():
+    class Small(nn.Module):
+        def __init__(self, inputs, outputs, activation):
+            self.layer = nn.Linear(inputs, outputs)
+            self.layer.weight.data[...] *= 0.5
+            self.activation = nn.Activation(activation)
+
+        def forward(self, x):
+            return self.activation(self.layer(x))
+
+    def first(init):
+        entry = nn.Normalizer("small", layer=Small, init=init)
+        return Stack(entry, "identity", 3, 256, 32, False).states[0, 0]
+
+    assert first("glorot") == pytest.approx(0.25, rel=0.03)
+    assert first("he") == pytest.approx(1.0, rel=1e-9), "which draws them again"
+
+
 # Networks of random weights
 
 TWO_SAMPLES = np.array([[1.0, 0.0] * 4, [0.6, 0.8] * 4])  # of mean square 0.5 and cosine 0.6

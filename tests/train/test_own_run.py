@@ -334,10 +334,69 @@ WRONG = {
     "vectors to flip": ("--data {f}:load --spec F(3) --flip", "mirrored"),
     "no pool for dropout": ("--data {f}:load --spec F(3) --dropout 0.1", "pooling"),
     "not a network": ("--net {f}:load", "without arguments"),
+    "no gradient": ("--net wrong.py:Detached --data {f}:load", "outputs that have no gradient"),
+    "a sample is lost": ("--net wrong.py:OneLess --data {f}:load", "outputs (1, 3) for a batch (2"),
+    "a normaliser for vectors": ("--norm wrong.py:ForVectors --width 0.04", "wrong.py:ForVectors"),
+    "an attribute that is not": ("--norm wrong.py:NoSuch --width 0.04", "AttributeError"),
+    "a last batch of one": (
+        "--data {f}:load --spec F(4)-F(3) --norm batch --batch-size 67 --train-size 135",
+        "norm = 'batch' with 135 images in batches of 67",
+    ),
     "a module": ("--net {f}:np", "a subclass of tp.nn.Module"),
 }
 
 
+MISTAKES = """
+import tinyprop as tp
+from tinyprop import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(x)
+
+
+class Detached(Net):
+    def forward(self, x):
+        return tp.tensor(super().forward(x).data)
+
+
+class OneLess(Net):
+    def forward(self, x):
+        return super().forward(x)[1:]
+
+
+class Infinite(Net):
+    def forward(self, x):
+        return super().forward(x) * float("inf")
+
+
+class ForVectors(nn.Module):
+    def __init__(self, channels):
+        self.gain = tp.ones(channels)
+
+    def forward(self, x):
+        samples, channels = x.shape
+        return self.gain * x
+
+
+class NoSuch(ForVectors):
+    def forward(self, x):
+        return self.nothing(x)
+"""
+
+
+@pytest.fixture
+def mistakes(tmp_path, monkeypatch):
+    """wrong.py in the current directory."""
+    (tmp_path / "wrong.py").write_text(MISTAKES)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("mistakes")
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_exit_with_2_and_write_nothing(file, tmp_path, capsys, name):
     words, said = WRONG[name]
@@ -347,6 +406,38 @@ def test_wrong_arguments_exit_with_2_and_write_nothing(file, tmp_path, capsys, n
     assert said in error
     assert ("got:" in error, "rule:" in error, "try:" in error) == (True, True, True)
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("mistakes")
+def test_no_advice_about_a_setting_that_an_own_network_does_not_have(file, tmp_path, capsys):
+    words = ["--net", "wrong.py:Infinite", "--data", f"{file}:load", "--quiet"]
+    assert main(["train", *words, "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "try:  a smaller learning rate\n" in said
+
+
+@pytest.mark.usefixtures("mistakes")
+def test_a_missing_gradient_is_no_traceback(capsys):
+    words = ["examine", "wrong.py:Detached", "--shape", "6"]
+    assert main([*words, "--out", "page.html"]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.startswith("tinyprop: got: ")
+    assert "gradient" in said
+
+
+def test_a_setting_that_is_none():
+    assert_explained(TypeError, lambda: Config(epoch=3), "Config(epoch=3)", "try:  'epochs'")
+
+
+def test_a_damaged_checkpoint_is_named_even_if_quiet(file, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert quiet(config_of(file, epochs=2), out).run()
+    last = checkpoint.paths(out)[-1]
+    last.write_bytes(last.read_bytes()[:100])
+    assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
+    found = capsys.readouterr()
+    assert f"tinyprop: passed over {last}" in found.err
+    assert found.out.startswith("Test error")
 
 
 def test_what_is_given_to_run_must_not_contradict_its_config(file, tmp_path):

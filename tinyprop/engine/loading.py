@@ -104,7 +104,10 @@ def from_file(text: str, registered: Callable[[Path, str], Any] | None = None) -
     if entry is not None:
         return entry
     if not hasattr(module, name):
-        public = [key for key in vars(module) if not key.startswith("_")]
+        public = []
+        for key, value in vars(module).items():
+            if not key.startswith("_") and not isinstance(value, ModuleType):
+                public.append(key)
         rule = f"the file defines {', '.join(public) or 'nothing'}"
         if registered is not None:
             rule += f", and registers no {name!r}"

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=whole_number(1),
         metavar="N",
-        help="runs side by side, each on one thread (default: one for each core, or worker of the cluster)",
+        help="runs side by side, each on one thread (default: one a core, or a worker)",
     )
     add(
         "--cluster",

@@ -4,7 +4,7 @@ figure."""
 import argparse
 import math
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..nn.init import INITS
 from ..report.arguments import checked_by, output_figure, whole_number
 from ..report.estimate import Estimate
 from ..report.table import Table
+from ..theory.sample import own_random_numbers
 from ..theory.stacks import DEGREES, INSTRUMENTS, Stack
 from .probes import correlations, samples_are_separate, spectra
 
@@ -62,6 +63,11 @@ def by_layer(
     labels = random.integers(0, stack.width, len(x))
     records = nn.signals(nn.Sequential(*model, head), x, labels)[:-1]
     squares = np.array([r.std**2 + r.mean**2 - r.unit_mean_square for r in records])
+    if any(r.gradient_std is None for r in records):
+        got = f"{stack.label} with {stack.function.name}, through which no gradient passes"
+        rule = "outputs depend on inputs in the graph, so that gradients pass to the first layer"
+        hint = "tp.functional and operators, in place of .data, .numpy() and .detach()"
+        raise ValueError(explain(got, rule, hint))
     gradients = np.array([r.gradient_std for r in records])
     return np.sqrt(squares * len(x) / (len(x) - 1)), gradients / gradients[-1]
 
@@ -92,8 +98,19 @@ def curves(stack: Stack, networks: int, seed: int, shift: float = 0.0) -> dict[s
             points = [root(Estimate.of(list(column))) for column in (values**2).T]
         else:
             points = [Estimate.of(list(column)) for column in values.T]
-        found[name] = Curve(stack.layers, stack.predicted(name), stack.layers[at], points)
+        found[name] = Curve(stack.layers, theory_of(stack, name), stack.layers[at], points)
     return found
+
+
+def theory_of(stack: Stack, name: str) -> HostArray | None:
+    """What theory predicts of what is measured. Its Jacobian is that of one sample, but of a batch
+    if some module may look across it."""
+    theory = stack.predicted(name)
+    if theory is None or name != "spectrum":
+        return theory
+    with own_random_numbers():
+        network = replace(stack, depth=2).network()
+    return theory if samples_are_separate(network) else None
 
 
 def root(square: Estimate) -> Estimate:

@@ -39,6 +39,7 @@ class LayerExamination:
     dead: float  # fraction of units whose output is the same for every input
     saturated: float | None  # fraction of values where a bounded activation is flat
     parted: bool  # whether theory and measurement part, by more than chance
+    undecided: bool  # whether it cannot be told: values vary too much, or are not finite
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Examination:
         return None
 
     @property
+    def undecided(self) -> tuple[str, ...]:
+        """The layers where it cannot be told whether theory and measurement agree."""
+        return tuple(layer.layer for layer in self.layers if layer.undecided)
+
+    @property
     def verdict(self) -> str:
         """One sentence."""
         if not self.faults:
@@ -75,13 +81,22 @@ class Examination:
         said = []
         if self.theory:
             said.append(f"Theory has no prediction for this network: {self.theory}")
-        elif self.first_parted is None:
-            said.append("Theory and measurement agree in every layer that both know.")
-        else:
+        elif self.first_parted is None and not self.undecided:
+            said.append(
+                "The variances of theory and measurement agree, within the errors, in every layer "
+                "that both know."
+            )
+        elif self.first_parted is not None:
             said.append(
                 f"Theory and measurement part first at {self.first_parted}: from there on, theory "
                 "leaves something out, as correlations that training made, or shapes of "
                 "distributions that are not Gaussian."
+            )
+        if self.undecided:
+            said.append(
+                "Whether theory and measurement agree cannot be told at "
+                f"{', '.join(self.undecided)}: there, the inputs are too few for values that vary "
+                "so much, or values are not finite."
             )
         return said
 
@@ -206,9 +221,14 @@ def compared(calls: list[Call], records: Sequence[Propagated]) -> tuple[LayerExa
                 dead=float(call.dead().mean()),
                 saturated=call.saturated(),
                 parted=prediction is not None and prediction.parted,
+                undecided=prediction is not None and is_undecided(prediction),
             )
         )
     return tuple(found)
+
+
+def is_undecided(record: Propagated) -> bool:
+    return record.measured is None or record.undecided
 
 
 def moments_of(record: Propagated) -> Moments:

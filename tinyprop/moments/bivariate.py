@@ -120,6 +120,15 @@ def lines_mean(values: Any, lines: Any, mean: Array, std: Array) -> Array:
     return xp.where(std > 0.0, total, values(mean))
 
 
+def lines_std(
+    kinks: Sequence[Any], slopes: Sequence[Any], mean: Array, std: Array, jumps: Sequence[Any]
+) -> Array:
+    """The standard deviation of s(U), of a function of lines."""
+    xp = array_module(mean)
+    variance = lines_covariance(kinks, slopes, xp.ones_like(mean), (mean, mean), (std, std), jumps)
+    return xp.sqrt(xp.maximum(variance, 0.0))
+
+
 def _jump_with_lines(x: Array, places: Sequence[Array], slopes: Sequence[Any], rho: Array) -> Array:
     """Cov(1(X > x), p(Y)) of standard X and Y, for a function p of lines with bends at `places`: a
     line, whose covariance is rho phi(x) times its slope, and a ramp for each bend."""

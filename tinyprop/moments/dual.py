@@ -6,6 +6,7 @@
 - All others: E[s(U) E[s(V) | U]], by quadrature between their kinks (nested.py).
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,19 +17,30 @@ from ..engine.arrays import Array, HostArray, array_module, as_array, from_host,
 from ..engine.errors import ShapeError, explain
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation, AnyActivation
-from .bivariate import lines_covariance, lines_mean
+from .bivariate import lines_covariance, lines_mean, lines_std
 from .gaussian import Subject, _as_given, _data, _float64_tensors, gaussian, subject_of
 from .lines import Lines, as_lines
-from .nested import Values, found_kinks, nested_covariance
+from .nested import (
+    FEWEST_HALVINGS,
+    MOST_HALVINGS,
+    Law,
+    Values,
+    found_bends,
+    found_kinks,
+    nested_covariance,
+    sees,
+)
+from .panels import BULK, CHECKS, alike
 from .quadrature import FARTHEST
 from .series import resolve, smooth_covariance
 
 ROUNDING = 1e-12  # by which a correlation that was computed may exceed 1
-# A grid whose mean and std differ by more from those of `gaussian`, in units of std, has missed
-# something. Where a function is saturated, its std is rounding beside its values: this fraction of
-# their root mean square is taken instead.
+# Grids and lines whose mean and std differ by more from those of `gaussian`, in units of std, have
+# missed something. Where a function is saturated, its std is rounding beside its values: this
+# fraction of their root mean square is taken instead.
 MISSED = 1e-9
 SATURATED = 1e-6
+MOST_BENDS = 110  # of a function: a nested integral of more takes seconds
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,7 @@ def _of_group(subject: Subject, group: "Group") -> tuple[HostArray, HostArray]:
     values = partial(subject.values, **own)
     if subject.kinks:
         lines = _lines(values, list(subject.kinks), group)
-        if lines is not None:
+        if lines is not None and _is_straight(values, lines, group):
             return _of_lines(values, lines, group)
     try:
         moments = gaussian(subject, group.mean, group.std, **own)
@@ -110,7 +122,7 @@ def _of_group(subject: Subject, group: "Group") -> tuple[HostArray, HostArray]:
         # the std of a function that is nearly constant, such as a step far away, may be beyond
         # quadrature; lines have closed forms
         lines = _lines(values, _kinks(values, subject, group), group)
-        if lines is None:
+        if lines is None or not _is_straight(values, lines, group):
             raise
         return _of_lines(values, lines, group)
     return moments.mean, _covariance(values, subject, group, moments)
@@ -254,11 +266,10 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
     if not kinks:
         units = resolve(values, group.mean, group.std)
         # a grid that has missed something is no better than none
-        std = np.maximum(moments.std, SATURATED * np.sqrt(units.square))
         of_mean = abs(units.out_mean - moments.mean)
         of_std = abs(np.sqrt(units.variance) - moments.std)
-        is_seen = np.maximum(of_mean, of_std) <= MISSED * std
-        is_seen &= std > 0.0
+        allowed = missed(moments.std, np.sqrt(units.square))
+        is_seen = (np.maximum(of_mean, of_std) <= allowed) & (allowed > 0.0)
         units = replace(units, frequency=np.where(is_seen, units.frequency, np.nan))
         found = smooth_covariance(units, group.first, group.second, group.rho)
     is_fixed = group.std == 0.0
@@ -269,20 +280,78 @@ def _covariance(values: Values, subject: Subject, group: Group, moments: Any) ->
     some = group.of_pairs(rest)
     kinks = _kinks(values, subject, some)
     lines = _lines(values, kinks, some)
-    if lines is not None:
+    used = np.unique([group.first[rest], group.second[rest]])
+    if lines is not None and _have_moments(values, lines, group, moments, used):
         found[rest] = _covariance_of_lines(lines, group, rest)
         return found
     for i in rest:
-        j, k = int(group.first[i]), int(group.second[i])
-        found[i] = nested_covariance(
-            values,
-            kinks,
-            float(group.rho[i]),
-            (float(group.mean[j]), float(group.std[j])),
-            (float(group.mean[k]), float(group.std[k])),
-            ((moments.mean[j], moments.std[j]), (moments.mean[k], moments.std[k])),
-        )
+        pair = [int(group.first[i]), int(group.second[i])]
+        laws = [(float(group.mean[j]), float(group.std[j])) for j in pair]
+        outputs = [(float(moments.mean[j]), float(moments.std[j])) for j in pair]
+        rho = float(group.rho[i])
+        if not rho or not outputs[0][1] * outputs[1][1]:
+            found[i] = 0.0
+            continue
+        tolerances = _allowed(moments)[pair].tolist()
+        bends, halvings = _bends(values, kinks, rho, laws, outputs, tolerances)
+        found[i] = nested_covariance(values, kinks, bends, halvings, rho, laws, outputs)
     return found
+
+
+def missed(std: HostArray, root: HostArray) -> HostArray:
+    """By how much mean and std may differ from those that are known: std, and root mean square."""
+    return MISSED * np.maximum(std, SATURATED * root)
+
+
+def _have_moments(
+    values: Values, lines: Lines, group: Group, moments: Any, used: HostArray
+) -> bool:
+    """Whether lines have the mean and std of the function of these units, so that nothing lies
+    between the points at which it was looked at."""
+    mean, std = group.mean[used], group.std[used]
+    of_mean = abs(lines_mean(values, lines, mean, std) - moments.mean[used])
+    out_std = lines_std(lines.kinks, lines.slopes, mean, std, lines.jumps)
+    of_std = abs(out_std - moments.std[used])
+    return bool((np.maximum(of_mean, of_std) <= _allowed(moments)[used]).all())
+
+
+def _allowed(moments: Any) -> HostArray:
+    """By how much others' mean and std may differ from these."""
+    allowed: HostArray = missed(moments.std, np.hypot(moments.mean, moments.std))
+    return allowed + moments.error * moments.std
+
+
+def _bends(
+    values: Values,
+    kinks: list[float],
+    rho: float,
+    laws: list[Law],
+    moments: list[tuple[float, float]],
+    tolerances: list[float],
+) -> tuple[list[float], int]:
+    """Places that nested integrals need, besides kinks, to see all of the function, and how many
+    halvings: no places, or the ends of the short panels that bisection finds."""
+
+    def see_all(bends: list[float], halvings: int) -> bool:
+        units = zip(laws, moments, tolerances, strict=True)
+        return all(sees(values, kinks, bends, halvings, *unit) for unit in units)
+
+    if see_all([], FEWEST_HALVINGS):
+        return [], FEWEST_HALVINGS
+    bends = found_bends(values, kinks, laws)
+    is_fast = len(bends) <= MOST_BENDS or abs(rho) == 1.0  # which has no inner integrals
+    for places in ([bends] if is_fast else []) + [[]]:
+        for halvings in range(FEWEST_HALVINGS, MOST_HALVINGS + 1):
+            if see_all(places, halvings):
+                return places, halvings
+    (mean, std), (mean2, std2) = laws
+    got = (
+        f"a function of which a grid misses a part, for N({mean:.6g}, {std:.6g}^2) and "
+        f"N({mean2:.6g}, {std2:.6g}^2)"
+    )
+    rule = f"a grid must have the mean and std of gaussian, to {MISSED} standard deviations"
+    hint = "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps"
+    raise ValueError(explain(got, rule, hint))
 
 
 def _kinks(values: Values, subject: Subject, group: Group) -> list[float]:
@@ -298,6 +367,20 @@ def _covariance_of_lines(lines: Lines, group: Group, members: HostArray) -> Host
     stds = group.std[first], group.std[second]
     rho = group.rho[members]
     return lines_covariance(lines.kinks, lines.slopes, rho, means, stds, lines.jumps)
+
+
+def _is_straight(values: Values, lines: Lines, group: Group) -> bool:
+    """Whether a function is straight between its kinks at as many points as `gaussian` looks at."""
+    varies = group.std > 0.0
+    mean, std = group.mean[varies], group.std[varies]
+    for _, members in alike(mean, std, np.zeros(len(std), bool)):
+        low = float((mean - BULK * std)[members].min())
+        high = float((mean + BULK * std)[members].max())
+        count = math.ceil(CHECKS * (high - low) / float(std[members].min()))
+        with np.errstate(all="ignore"):
+            if as_lines(values, lines.kinks, low, high, count) is None:
+                return False
+    return True
 
 
 def _lines(values: Values, kinks: list[float], group: Group) -> Lines | None:

@@ -24,12 +24,17 @@ class Lines:
 
 
 def as_lines(
-    values: Callable[[HostArray], HostArray], kinks: Sequence[float], low: float, high: float
+    values: Callable[[HostArray], HostArray],
+    kinks: Sequence[float],
+    low: float,
+    high: float,
+    count: int = POINTS,
 ) -> Lines | None:
-    """The lines that a function consists of between low and high, if it does."""
+    """The lines that a function consists of between low and high, if it does at this many points
+    of each piece: what lies between these is not seen."""
     kinks = [kink for kink in kinks if low < kink < high]
     breaks = np.array([low, *kinks, high])
-    spacing = 0.5 - 0.5 * np.cos(math.pi * (np.arange(POINTS) + 0.5) / POINTS)
+    spacing = 0.5 - 0.5 * np.cos(math.pi * (np.arange(count) + 0.5) / count)
     slopes = []
     ends = []  # the value of each piece at its left and at its right end
     for left, right in itertools.pairwise(breaks):

@@ -17,8 +17,8 @@ import numpy as np
 from ..engine.arrays import HostArray, to_numpy
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation
-from .bivariate import lines_covariance
-from .dual import closed_covariance, dual
+from .bivariate import lines_covariance, lines_std
+from .dual import closed_covariance, dual, missed
 from .hermite import polynomials
 from .lines import as_lines
 from .quadrature import FARTHEST, gauss_legendre
@@ -357,10 +357,23 @@ class Covariances:
     def _have_lines(self, count: int) -> bool:
         """Whether both functions consist of lines, and their formula is fast enough for this
         number of pairs."""
-        if self.first.lines is None or self.second.lines is None:
+        if not all(self._are_lines):
             return False
         are_centered = self.first.is_centered and self.second.is_centered
         return are_centered or count <= MOST_CLOSED
+
+    @cached_property
+    def _are_lines(self) -> list[bool]:
+        """Whether each of both functions consists of lines that have its standard deviation."""
+        found = []
+        for units, std in zip((self.first, self.second), self.stds, strict=True):
+            if units.lines is None:
+                found.append(False)
+                continue
+            kinks, slopes, jumps = units.lines.of_units(np.arange(len(units)))
+            difference = abs(lines_std(kinks, slopes, units.mean, units.std, jumps) - std)
+            found.append(bool((difference <= missed(std, units.sums.root)).all()))
+        return found
 
     def _by_lines(self, pairs: "ChosenPairs") -> HostArray:
         """By the formula for functions of lines, each with slopes and jumps of its own."""
@@ -412,12 +425,17 @@ class Covariances:
         return total, missing + errors[0][pairs.i] + errors[1][pairs.j]
 
     def _unresolved(self) -> tuple[HostArray, HostArray]:
-        """The errors of coefficients where panels are too long for a function, in units of its
-        standard deviation: however weak a correlation is, the first term has them."""
+        """The errors of coefficients where panels are too long for a function, or miss a part of
+        it, in units of its standard deviation: however weak a correlation is, the first term has
+        them."""
         errors = []
         for units, std in zip((self.first, self.second), self.stds, strict=True):
             sums = units.sums
             error = np.where(sums.error > SAME, sums.error * sums.root, 0.0)
+            difference = abs(np.sqrt(sums.variance) - std)
+            part = np.sqrt(abs(sums.variance - std**2))
+            is_missed = difference > missed(std, sums.root)
+            error = np.maximum(error, np.where(is_missed, part, 0.0))
             errors.append(np.where(std > 0.0, error / np.maximum(std, 1e-150), 0.0))
         return errors[0], errors[1]
 

@@ -20,6 +20,7 @@ from .quadrature import FEATURE, gauss_legendre
 Values: TypeAlias = Callable[[HostArray], HostArray]  # a function of each number
 # E s(V) for the means (pairs, nodes) and standard deviations (pairs, 1) of V
 Smoothed: TypeAlias = Callable[[HostArray, HostArray], HostArray]
+Law: TypeAlias = tuple[float, float]  # mean and std of a Gaussian number
 
 NODES = 16  # of a panel
 GROWTH = 3.0  # each panel next to a kink is so much longer than the one before
@@ -30,11 +31,13 @@ LONGEST = 3.0  # standard deviations, of a panel
 SHARPEST = 1e-9  # standard deviations: shorter features contribute less than rounding
 # two quadratures of a function that differ by less, in standard deviations, have converged
 AGREE = 1e-11
+FEWEST_HALVINGS = 2  # the first that there is another quadrature to compare with
 MOST_HALVINGS = 4
 MOST_POINTS = 1 << 21  # values of a function that are held at a time
 CACHED = 1 << 13  # those of which all intermediate results stay in the cache
 # moves the grid of a bisection, in standard deviations, so that no kink lies on it by chance
 ODD = 0.0137
+SHORT = 0.6  # of the longest panel: one that is shorter was cut
 SAME_KINK = 1e-6  # standard deviations between two sights of one kink, at most
 
 
@@ -73,25 +76,28 @@ def smoothed_covariance(
 def nested_covariance(
     values: Values,
     kinks: Sequence[float],
+    bends: Sequence[float],
+    fewest: int,
     rho: float,
-    u: tuple[float, float],
-    v: tuple[float, float],
-    moments: tuple[tuple[float, float], tuple[float, float]],
+    laws: Sequence[Law],
+    moments: Sequence[tuple[float, float]],
 ) -> float:
-    """Of any function with these kinks. `u` and `v` are mean and std of U and V, `moments` those of
-    the function of each. Panels are halved until the result stays the same."""
+    """Of any function with these kinks. `laws` are mean and std of U and V, `moments` those of the
+    function of each; none of these deviations, nor rho, is 0. Panels end at `bends`, too, between
+    which the function is a polynomial. They are halved until the result stays the same, at least
+    until `fewest`, with which they see all of the function."""
     (mean1, std1), (mean2, std2) = moments
-    if not std1 * std2 * rho:
-        return 0.0
-    (m1, s1), (m2, s2) = u, v
+    (m1, s1), (m2, s2) = laws
     places = list(kinks) or [0.0]
     count = int(_growths(np.array([rho]), np.array([s1]), np.array([s2]))[0])
     first_law = np.array([[m1]]), np.array([[s1]])
     second_law = np.array([[m2]]), np.array([[s2]])
-    grow_little = _grows_little(values, u, moments[0]) and _grows_little(values, v, moments[1])
-    end = NEAR if grow_little else FAR
+    end = max(_end(values, law, known) for law, known in zip(laws, moments, strict=True))
     edges = _outer_edges(np.array([[rho]]), *first_law, *second_law, places, end, count)[0]
     slope = rho * s2
+    bent = np.array(bends)
+    edges = _with_edges(edges, (bent - m1) / s1, end)
+    edges = _with_edges(edges, (bent - m2) / slope, end)
     rest = s2 * math.sqrt((1.0 - rho) * (1.0 + rho))
     before = math.nan
     change = math.inf
@@ -100,10 +106,11 @@ def nested_covariance(
         keep = weights[0] > 0.0
         z, weights = z[0, keep], weights[0, keep]
         first = values(m1 + s1 * z) - mean1
-        second = _expectations(values, places, m2 + slope * z, rest, end, halvings) - mean2
+        at = m2 + slope * z
+        second = _expectations(values, places, bends, at, rest, end, halvings) - mean2
         now = float(weights @ (first * second))
         change = abs(now - before) / (std1 * std2)
-        if change <= AGREE:
+        if change <= AGREE and halvings >= fewest:
             return now
         before = now
         edges = halved(edges)
@@ -113,6 +120,45 @@ def nested_covariance(
     )
     hint = "dual(function, rho, kinks=(0.0,)) with the places where it, or its slope, jumps"
     raise ValueError(explain(got, "it must be smooth between its kinks", hint))
+
+
+def sees(
+    values: Values,
+    kinks: Sequence[float],
+    bends: Sequence[float],
+    halvings: int,
+    law: Law,
+    moments: tuple[float, float],
+    tolerance: float,
+) -> bool:
+    """Whether the panels of a nested integral have these moments of the function."""
+    mean, std = law
+    out_mean, out_std = moments
+
+    def deviations(points: HostArray) -> HostArray:
+        return values(points) - out_mean
+
+    def squares(points: HostArray) -> HostArray:
+        return deviations(points) ** 2
+
+    end = _end(values, law, moments)
+    places = list(kinks) or [0.0]
+    middle = np.array([mean])
+    found = [
+        float(_expectations(function, places, bends, middle, std, end, halvings)[0])
+        for function in (deviations, squares)
+    ]
+    of_std = abs(math.sqrt(found[1]) - out_std)
+    return max(abs(found[0]), of_std) <= tolerance
+
+
+def _end(values: Values, law: Law, moments: tuple[float, float]) -> float:
+    """How far panels go, in standard deviations."""
+    return NEAR if _grows_little(values, law, moments) else FAR
+
+
+def _with_edges(edges: HostArray, more: HostArray, end: float) -> HostArray:
+    return np.sort(np.concatenate([edges, more[abs(more) < end]]))
 
 
 def _grows_little(values: Values, law: tuple[float, float], moments: tuple[float, float]) -> bool:
@@ -142,6 +188,23 @@ def found_kinks(values: Values, mean: HostArray, std: HostArray) -> list[float]:
         panels = choose(function, at + ODD * width, width, (), 1, resolution)
         apart = SAME_KINK * float(width.min())
         found += [x for x in panels.cuts.tolist() if all(abs(x - y) > apart for y in found)]
+    return sorted(found)
+
+
+def found_bends(values: Values, kinks: Sequence[float], laws: Sequence[Law]) -> list[float]:
+    """The ends of the panels that bisection has cut to see all of a function of Gaussian numbers
+    with these laws: between them, it is a polynomial."""
+
+    def function(points: HostArray) -> HostArray:
+        return values(points)[None]  # (...) -> (1, ...)
+
+    resolution = float(np.finfo(float64).eps)
+    found: set[float] = set()
+    for mean, std in set(laws):
+        panels = choose(function, np.array([mean]), np.array([std]), kinks, 1, resolution)
+        is_short = panels.lengths < SHORT * panels.lengths.max()
+        found.update(panels.starts[is_short].tolist())
+        found.update((panels.starts + panels.lengths)[is_short].tolist())
     return sorted(found)
 
 
@@ -207,6 +270,7 @@ def _steps(growths: int) -> HostArray:
 def _expectations(
     values: Values,
     kinks: Sequence[float],
+    bends: Sequence[float],
     mean: HostArray,
     std: float,
     end: float,
@@ -219,13 +283,15 @@ def _expectations(
     growths = math.ceil(math.log(LONGEST / scale) / math.log(GROWTH))
     base = np.linspace(-end, end, 1 + math.ceil(2.0 * end / LONGEST))
     found = np.empty(len(mean))
-    panels = (len(base) + len(kinks) * (2 * growths + 3)) * 2 ** (halvings - 1)
+    panels = len(base) + len(kinks) * (2 * growths + 3) + len(bends)
+    panels *= 2 ** (halvings - 1)
     block = max(1, MOST_POINTS // (NODES * panels))
     for start in range(0, len(mean), block):
         at = mean[start : start + block, None]
         parts = [np.broadcast_to(base, (len(at), len(base)))]
         for kink in kinks:
             parts.append((kink - at) / std + scale * _steps(growths))
+        parts.append((np.array(bends) - at) / std)
         edges = np.sort(np.clip(np.concatenate(parts, axis=1), -end, end), axis=1)
         for _ in range(halvings - 1):
             edges = halved(edges)

@@ -11,10 +11,11 @@ from ..engine.errors import ShapeError, explain
 from ..engine.random import generator
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation as ActivationRecord
-from ..functional.activation import AnyActivation, as_activation
+from ..functional.activation import AnyActivation
 from ..functional.windows import pair
 from .declare import Rows
 from .module import Module
+from .own import trainable_activation
 
 Size = int | tuple[int, int]
 
@@ -251,7 +252,7 @@ class Activation(Module):
     """
 
     def __init__(self, activation: AnyActivation, num_parameters: int = 1, **params: Any):
-        self.activation = as_activation(activation)
+        self.activation = trainable_activation(activation)
         self.activation.check_names(params)
         self.num_parameters = num_parameters
         self.learnable = add_parameters(self, self.activation, num_parameters, params)

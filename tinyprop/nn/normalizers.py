@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any, TypeAlias
@@ -15,16 +16,33 @@ from ..engine.registry import Registry
 from ..engine.tensor import Tensor
 from ..functional.activation import Activation as ActivationRecord
 from ..functional.activation import AnyActivation, as_activation, squashed
-from .declare import declared
+from .declare import declared, is_ours
 from .init import check_name, fill
 from .layers import Activation, Conv2d, Linear
 from .measured import MeasuredConv2d, MeasuredLinear
 from .module import Module, evaluating, observing
 from .normprop import NormPropConv2d, NormPropLinear
+from .own import raised_by, trainable_activation
 from .statistics import BatchNorm, Derf, DyT, GroupNorm, LayerNorm, RMSNorm
 from .weights import ScaledWS, WeightNorm
 
 NAME = re.compile(r"[\w-]+")
+OF_CHANNELS = (
+    "it is called with the number of channels, and what it makes with (N, C) or (N, C, H, W)",
+    "lambda channels: ..., or a class with __init__(self, channels) and forward(self, x)",
+)
+CALLS = {  # how the parts of a Normalizer are called, and one that can be
+    "before": OF_CHANNELS,
+    "after": OF_CHANNELS,
+    "weights": (
+        "it is called with a Linear or Conv2d and, with needs_source=True, an activation",
+        "lambda layer: ..., or a class with __init__(self, layer)",
+    ),
+    "layer": (
+        "it is called with sizes: inputs, outputs and, for images, kernel_size, stride, padding",
+        "def layer(inputs, outputs, *window, activation)",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -169,7 +187,7 @@ class Maker:
                 rule = f"its layers have no {name}"
                 raise ValueError(explain(got, rule, "leave it out, or norm='normprop'"))
         fixed = self.normalizer.activation
-        self.activation = as_activation(self.asked if fixed is None else fixed)
+        self.activation = trainable_activation(self.asked if fixed is None else fixed)
 
     @property
     def makes_whole_layers(self) -> bool:
@@ -190,14 +208,17 @@ class Maker:
         sizes = (inputs, outputs, *window)
         if self.normalizer.layer is not None:
             chosen = self.activation if activation is None else activation
-            whole = self.normalizer.layer(*sizes, activation=chosen, **self.options)
+            with self.raised_by("layer"):
+                whole = self.normalizer.layer(*sizes, activation=chosen, **self.options)
             return fill(self.checked("layer", whole), self.init, source)
         kind: Any = Conv2d if window else Linear
         layer = fill(kind(*sizes, bias=self.normalizer.bias), self.init, source)
         if self.normalizer.weights is None:
             return layer
         more = [source] if self.normalizer.needs_source else []
-        return self.checked("weights", self.normalizer.weights(layer, *more))
+        with self.raised_by("weights"):
+            made = self.normalizer.weights(layer, *more)
+        return self.checked("weights", made)
 
     def before(self, channels: int) -> list[Module]:
         """What comes between a layer's weights and its activation."""
@@ -232,7 +253,8 @@ class Maker:
         def squash(x: Tensor) -> Tensor:
             module.to(x.backend)  # moments are computed on the host
             one_channel = x.reshape(-1, 1)  # (...) -> (values, 1)
-            return module(one_channel).reshape(x.shape)
+            with self.raised_by("before"):
+                return module(one_channel).reshape(x.shape)
 
         return squashed(self.activation, squash, 1.0)
 
@@ -240,11 +262,20 @@ class Maker:
         function = getattr(self.normalizer, part)
         if function is None:
             return []
-        module = self.checked(part, function(channels))
+        with self.raised_by(part):
+            made = function(channels)
+        module = self.checked(part, made)
         if part not in self.checked_parts:
             self.check_shape(part, module, channels)
             self.checked_parts.add(part)
         return [module]
+
+    def raised_by(self, part: str) -> AbstractContextManager[None]:
+        """Names a part that is a user's in what is raised inside the block."""
+        if is_ours(getattr(self.normalizer, part)):
+            return nullcontext()
+        rule, hint = CALLS[part]
+        return raised_by(f"{part}= of the normaliser {self.normalizer.name!r}", rule, hint)
 
     def checked(self, part: str, module: Any) -> Any:
         """The module, unless it is none."""

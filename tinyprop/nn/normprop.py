@@ -20,6 +20,7 @@ from ..functional.activation import Activation, AnyActivation, as_activation
 from ..functional.windows import pair
 from .layers import Size, add_parameters, glorot, parameter
 from .module import Module
+from .own import trainable_activation
 
 WeightedSum = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,7 +46,7 @@ class NormProp(Module):
         if mode not in ("paper", "exact"):
             raise ValueError(explain(f"mode={mode!r}", "it is 'paper' or 'exact'", "mode='paper'"))
         units = len(weight)
-        self.activation = as_activation(activation)
+        self.activation = trainable_activation(activation)
         self.mode = mode
         self.standard = standard_moments(self.activation)
         if not self.standard.std > 0:

@@ -613,8 +613,9 @@ class Reader:
         if function in _function_layers():
             return self.function_layer(node, arguments, keywords)
         if function not in functions():
-            rule = "it has no counterpart here"
-            raise refusal(self.described(node), rule, "a layer or a function that tinyprop has")
+            rule = "it is none of the functions and methods that are converted in a forward"
+            hint = "layers, activations and arithmetic; or write the network with tinyprop"
+            raise refusal(self.described(node), rule, hint)
         ours = functions()[function]
         self.check_function(node, ours)
         self.bind(node, ours, arguments, keywords)
@@ -671,6 +672,9 @@ class Reader:
             axes = [*node.args[1:2], *[node.kwargs[key] for key in node.kwargs if key == "dim"]]
             is_known = axes not in ([], [0], [None]) and node.kwargs.get("dtype") is None
             rule, hint = "it works on an axis of each sample, in its dtype", "dim=1"
+        elif ours is traced.floor_divide:
+            is_known = all(map(is_number, node.args))
+            rule, hint = "only the numbers of a shape have //", "x / 2, or x.shape[1] // 2"
         else:
             return
         if not is_known:
@@ -696,6 +700,17 @@ def function_of(node: Any) -> Any:
     if node.op == "call_method":
         return getattr(load_torch("from_torch").Tensor, node.target, None)
     return node.target if node.op == "call_function" else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a number, or a node that computes one from a shape."""
+    if not hasattr(value, "op"):
+        return isinstance(value, (int, float))
+    ours = functions().get(function_of(value))
+    if ours in (traced.element_of, traced.size_of):
+        return True
+    arithmetic = (traced.add, traced.subtract, traced.multiply, traced.divide, traced.floor_divide)
+    return ours in (*arithmetic, traced.negate) and all(map(is_number, value.args))
 
 
 # In-place operations

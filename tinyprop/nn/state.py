@@ -36,6 +36,14 @@ class NoRule(TypeError):
     """Something that propagate does not know."""
 
 
+class NoAttribute(NoRule, AttributeError):
+    """An attribute of tensors that a State does not have: `hasattr` says so."""
+
+
+class NoForm(NoRule, ShapeError):
+    """A shape that has no meaning for moments."""
+
+
 class State(StandIn, ABC):
     """The moments of a signal at one place of a network.
 
@@ -150,7 +158,7 @@ class State(StandIn, ABC):
             return self
         if wanted in ((1, -1), (1, values), (-1, values)):
             return self.flatten()
-        raise ShapeError(
+        raise NoForm(
             f"reshape of a State {self.shape} to {wanted}",
             "propagate knows images (1, C, H, W) and vectors (1, units)",
             "x.reshape(len(x), -1), or x.flatten(1)",
@@ -306,7 +314,7 @@ class State(StandIn, ABC):
             return partial(METHODS[name], self)
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(str(self.refuse(f".{name}")))
+        raise NoAttribute(str(self.refuse(f".{name}")))
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise self.refusal("an index into a State")

@@ -32,6 +32,9 @@ STEPS = 60  # at most, of the search for a root
 ROUNDING = 1e-14
 SINGULAR = 1e-14  # a determinant
 CONVERGED = 1e-11  # a change of gamma and beta
+LEAST_GAMMA = 1e-8  # beside which such a change is small
+# by which equations may be missed at a root, relative to log(zeta) / depth
+MISS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Design:
 
     def __post_init__(self) -> None:
         found = moments.gaussian(self.activation, self.beta, self.gamma, **self.params)
+        if not found.std > 0.0:
+            name = as_activation(self.activation).name
+            got = f"{name} of N({self.beta:.6g}, {self.gamma:.6g}^2), which is constant"
+            rule = "the output is divided by its standard deviation"
+            raise ValueError(explain(got, rule, "an activation that varies between -3 and 3"))
         mean_left = (1.0 - self.centering) * found.mean
         square = found.std**2 + mean_left**2
         chi = found.jacobian_factor**2
@@ -203,7 +211,7 @@ def _shaped(normprop: Design, target: float) -> Design | None:
 
     for beta in (0.6, -0.6):
         found = _newton(misses, np.array([0.3, beta]))
-        if found is not None:
+        if found is not None and abs(misses(found)).max() <= MISS * target:
             return replace(normprop, name="dks", gamma=float(found[0]), beta=float(found[1]))
     return None
 
@@ -227,5 +235,5 @@ def _newton(function: Callable[[HostArray], HostArray], x: HostArray) -> HostArr
         keeps_gamma_positive = 0.5 * x[0] / max(-change[0], 1e-30)
         x = x + change * min(1.0, 0.3 / largest, keeps_gamma_positive)
         if largest < CONVERGED:
-            return x
+            return x if x[0] > LEAST_GAMMA else None
     return None

@@ -37,7 +37,8 @@ class Propagated(Tabular):
     the network itself, and `error` covers the truth in 19 of 20 cases or more: it is the difference
     of their means over units plus two standard errors, relative to `measured`. `parted` says that
     they differ by more than 5 %, and by more than chance allows: from the first layer where they
-    do, theory leaves something out. A layer that the network's forward does not call has no
+    do, theory leaves something out. `undecided` says that it cannot be told: the sample varies too
+    much, or numbers are not finite. A layer that the network's forward does not call has no
     `measured`, and an infinite error. With random weights nothing is measured, and `error` is an
     estimate: it adds up 1 / width of each layer, the rate of the central limit theorem.
 
@@ -57,14 +58,20 @@ class Propagated(Tabular):
     error: float
     measured: HostArray | None = None
     parted: bool = False
+    undecided: bool = False
 
     def checked(self, sample: Measured | None) -> "Propagated":
         """Beside what a sample says. An exact record keeps its error."""
         if sample is None:
             return self
         error = self.error if self.exact else sample.error_of(self.variance)
-        parted = sample.contradicts(self.variance)
-        return replace(self, error=error, measured=sample.variance, parted=parted)
+        return replace(
+            self,
+            error=error,
+            measured=sample.variance,
+            parted=sample.contradicts(self.variance),
+            undecided=not sample.decides(self.variance),
+        )
 
     def table(self) -> Table:
         return Propagation([self]).table()
@@ -106,7 +113,9 @@ def verdict(record: Propagated) -> str:
         return "exact, but they part" if record.exact else "they part"
     if record.exact:
         return "exact"
-    return "agree" if record.measured is not None else "not measured"
+    if record.measured is None:
+        return "not measured"
+    return "cannot be told" if record.undecided else "agree"
 
 
 def propagate(

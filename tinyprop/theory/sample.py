@@ -70,11 +70,20 @@ class Measured:
             return math.inf if difference else 0.0
         return (difference + 2.0 * self.standard_error) / mean
 
+    def decides(self, variance: HostArray) -> bool:
+        """Whether it can tell if it agrees with a mean variance: it is finite and precise enough. A
+        sample that does not vary says nothing of inputs that are rare."""
+        mean = float(self.variance.mean())
+        expected = float(variance.mean())
+        if not all(map(math.isfinite, (mean, expected, self.standard_error))):
+            return False
+        return self.standard_error < VAGUE * mean or mean == expected == 0.0
+
     def contradicts(self, variance: HostArray) -> bool:
         """Whether a mean variance differs by more than a little, and more than chance allows."""
-        mean = float(self.variance.mean())
-        if self.standard_error >= VAGUE * mean:
+        if not self.decides(variance):
             return False
+        mean = float(self.variance.mean())
         difference = abs(float(variance.mean()) - mean)
         return difference > STANDARD_ERRORS * self.standard_error + SMALL * mean
 

@@ -4,7 +4,7 @@ width."""
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..engine.graph import no_grad
 from ..engine.random import generator
 from ..engine.tensor import Tensor, tensor
 from ..functional.activation import Activation, AnyActivation
-from ..nn.declare import declared
+from ..nn.declare import declared, is_ours
 from ..nn.measured import has_refresh
 from ..nn.module import observing
 from ..nn.normalizers import AnyNormalizer, Maker, takes
@@ -29,7 +29,9 @@ from .wide import Wide, gaussian
 
 FIXED = 1000  # samples that layers measure, if they do
 PROBE = 4  # units of a layer that is only looked at
-MOST_UNITS = 1024  # of layers that theory runs: it does not depend on their number
+MOST_UNITS = 1024  # of layers that theory runs, where it does not depend on their number
+# the largest of n uniform numbers is below 1 - NEARLY / n in one of exp(NEARLY) cases
+NEARLY = 10.0
 DEGREES = 60.0  # between two inputs
 # and between others
 COSINES = np.append(math.cos(math.radians(DEGREES)), np.linspace(-1.0, 1.0, 21))
@@ -107,8 +109,8 @@ class Theory:
 
     @property
     def is_of_sums(self) -> bool:
-        """Whether all values are Gaussian, so that slopes are those of Gaussian values."""
-        return all(state.sums for state in self.states)
+        """Whether all values are Gaussian of mean 0, so that slopes are those of such values."""
+        return all(state.sums and not state.has_mean for state in self.states)
 
     @cached_property
     def squares(self) -> HostArray:
@@ -325,22 +327,79 @@ class Stack:
             return [RandomRows(nn.Rows(1.0)), Standardized(gamma)]
         if self.is_normprop:
             return [RandomRows(nn.Rows(gamma**2))]
-        rows = None if self.is_uncut else self.rows(source)
-        return [self.typical_layer(source) if rows is None else RandomRows(rows)]
+        if not self.runs_layers:
+            return [RandomRows(self.rows(source))]
+        layer = self.typical_layer(source)
+        rows = self.rows_by_declaration(layer)
+        return [layer if rows is None else RandomRows(rows)]
+
+    @property
+    def runs_layers(self) -> bool:
+        """Whether layers are made by a function that theory does not know. What it does may depend
+        on their size, and on chance."""
+        return self.is_uncut or not (
+            self.normalizer.weights is None or is_ours(self.normalizer.weights)
+        )
+
+    @property
+    def units(self) -> int:
+        """Of the layers that theory runs."""
+        return self.width if self.runs_layers else min(self.width, MOST_UNITS)
 
     def typical_layer(self, source: Any) -> nn.Module:
-        """A layer that does not declare its rows, whose forward says what it does: with weights of
-        which each row has the length that rows have on average. (Weights that no layer of tinyprop
-        holds stay as they were drawn.)"""
-        units = min(self.width, MOST_UNITS)
-        with own_random_numbers():
-            layer = replace(self.maker, init="glorot").weighted(units, units, (), source)
+        """A layer of weights of which each row has the length that rows have on average; and then
+        what the normaliser makes of it."""
+        first, second = self.made_of_typical_rows(source), self.made_of_typical_rows(source)
+        for weight, other in zip(nn.init.weights(first), nn.init.weights(second), strict=False):
+            if weight.data.any() and np.array_equal(weight.data, other.data):
+                got = f"{self.label}, whose layers have the same weights"
+                rule = "theory takes weights that are drawn for each layer"
+                hint = "tp.propagate(net, data=x), with the weights as they are"
+                raise NoRule(explain(got, rule, hint))
+        return first
+
+    def made_of_typical_rows(self, source: Any) -> nn.Module:
+        change = self.normalizer.weights
+
+        if change is None:
+            layer = self.maker.weighted(self.units, self.units, (), source)
+            return self.with_typical_rows(layer, source)
+
+        @wraps(change)
+        def changed(layer: nn.Module, *more: Any) -> nn.Module:
+            return change(self.with_typical_rows(layer, source), *more)
+
+        entry = replace(self.normalizer, weights=changed)
+        maker = replace(self.maker, normalizer=entry)
+        return maker.weighted(self.units, self.units, (), source).to(dtype="float64")
+
+    def with_typical_rows(self, layer: nn.Module, source: Any) -> nn.Module:
+        """Weights that were not drawn by `fill` stay as they are, and so do those that no layer of
+        tinyprop holds."""
         layer.to(dtype="float64")
+        init = self.maker.init
         for weight in nn.init.weights(layer):
             rows = weight.data.reshape(len(weight), -1)
-            square = nn.init.row_square(self.maker.init, source, rows.shape)
+            if init == "glorot" and not are_glorots(rows):
+                continue
+            square = nn.init.row_square(init, source, rows.shape)
             rows *= np.sqrt(square / (rows**2).sum(axis=1, keepdims=True))
         return layer
+
+    def rows_by_declaration(self, layer: nn.Module) -> Any:
+        """`nn.Rows` that a stranger's class declares; None where the layer's forward says more."""
+        rows = declared(layer, "rows")
+        bias = getattr(layer, "bias", None)
+        has_bias = bias is not None and bias.data.any()
+        if rows is None or has_bias or is_ours(type(layer)):
+            return None
+        if rows.square is not None:
+            return rows
+        weights = list(nn.init.weights(layer))
+        if len(weights) != 1:
+            return None
+        (weight,) = weights
+        return replace(rows, square=float((weight.data**2).sum()) / len(weight))
 
     @cached_property
     def source(self) -> Activation:
@@ -367,21 +426,21 @@ class Stack:
             return error
 
     def _states(self) -> list[Wide]:
-        units = min(self.width, MOST_UNITS)
-        z = Wide.at(COSINES, units=units)
-        states = [_through(self.stage(self.random_rows, units, is_first=True), z)]
-        stage = self.stage(self.random_rows, units, is_first=False)
+        z = Wide.at(COSINES, units=self.units)
+        states = [_through(self.stage(self.random_rows, self.units, is_first=True), z)]
+        stage: list[nn.Module] = []
         while len(states) < self.depth:
+            if not stage or self.runs_layers:
+                stage = self.stage(self.random_rows, self.units, is_first=False)
             states.append(_through(stage, states[-1].restarted()))
         return states
 
     def _residual_states(self) -> list[Wide]:
-        units = min(self.width, MOST_UNITS)
-        z = Wide.at(COSINES, units=units)
+        z = Wide.at(COSINES, units=self.units)
         states = [z]
         for _ in range(self.depth):
             beta = math.sqrt(z.square) if self.scaled else 1.0
-            branch = nn.Sequential(*self.branch(self.random_rows, units))
+            branch = nn.Sequential(*self.branch(self.random_rows, self.units))
             z = _through([nn.Residual(branch, self.alpha, beta)], z.restarted())
             states.append(z)
         return states
@@ -397,11 +456,11 @@ class Stack:
         return self.theory
 
     def rows(self, source: Any) -> Any:
-        """What is known of random weights for inputs from this activation: `nn.Rows`, or None."""
+        """`nn.Rows` of random weights for inputs from this activation, in a layer of ours."""
         with own_random_numbers():
             layer = self.maker.weighted(PROBE, PROBE, (), source)
         rows = declared(layer, "rows")
-        if rows is None or rows.square is not None:
+        if rows.square is not None:
             return rows
         square = nn.init.row_square(self.maker.init, source, (PROBE, PROBE))
         return replace(rows, square=square)
@@ -499,6 +558,14 @@ class Stack:
             width=self.width,
             is_orthogonal=self.maker.init == "orthogonal",
         )
+
+
+def are_glorots(rows: HostArray) -> bool:
+    """Whether weights (outputs, inputs) are as a new layer has them: uniform, so that the largest
+    of many is nearly the bound."""
+    bound = math.sqrt(6.0 / sum(rows.shape))
+    largest = abs(rows).max() / bound
+    return bool(1.0 - NEARLY / rows.size < largest < 1.0 + 1e-6)
 
 
 def _through(modules: list[nn.Module], z: Wide) -> Wide:

@@ -15,6 +15,8 @@ from .field import Correlation, Field, safe_std
 from .steps import Made, Step
 
 ZERO_SUM = 1e-5  # relative to the sum of absolute values: rows of weights that add up to 0
+MOST_COMPARED = 1024  # rows, with each other
+CHANCE = 8.0  # what is expected as 1 for random weights of size n varies by 1/sqrt(n) or so
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,34 @@ def have_zero_sum(rows: HostArray) -> bool:
     sums = abs(rows.sum(axis=1))
     sizes = abs(rows).sum(axis=1)
     return bool((sizes > 0).all() and (sums <= ZERO_SUM * sizes).all())
+
+
+def are_like_random(rows: HostArray) -> bool:
+    """Whether rows (outputs, inputs) differ by no more than chance from independent ones of mean 0,
+    of one length and of many numbers of one size.
+
+    >>> random = np.random.default_rng(0).normal(size=(100, 100))
+    >>> are_like_random(random), are_like_random(abs(random)), are_like_random(np.eye(100))
+    (True, False, False)
+    """
+    outputs, inputs = rows.shape
+    squares = (rows**2).sum(axis=1)
+    if not squares.any():
+        return True
+    if not squares.all() or not np.isfinite(squares).all():
+        return False
+    units = rows / np.sqrt(squares)[:, None]
+    some = units[:MOST_COMPARED]
+    cosines = some @ some.T
+    pairs = max(1, len(some) * (len(some) - 1))
+    expected_as_one = (
+        outputs * (units.mean(axis=0) ** 2).sum(),  # of the mean row
+        (units.sum(axis=1) ** 2).mean(),  # of the sum of a row
+        inputs * ((cosines**2).sum() - len(some)) / pairs,  # of two rows
+        inputs * (units**4).sum(axis=1).mean() / 3.0,  # of Gaussian numbers
+        0.5 * inputs * squares.var() / squares.mean() ** 2,  # of lengths
+    )
+    return bool(max(expected_as_one) <= 1.0 + CHANCE / math.sqrt(min(outputs, inputs)))
 
 
 def identity(weight: Any) -> object:

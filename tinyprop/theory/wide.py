@@ -25,7 +25,7 @@ from ..engine.tensor import Tensor
 from ..functional.activation import Activation
 from ..functional.windows import Window
 from ..moments.many import ManyUnits, of_pairs
-from ..nn.state import State, numbers
+from ..nn.state import NoRule, State, numbers
 from .field import WHOLE, Correlation, Field, per_channel, safe_std
 from .linear import Linear
 from .mixture import Mixture, Summary
@@ -33,7 +33,7 @@ from .norms import centered, expected_factors
 from .origin import Fresh, Origin, Values, correlation
 from .pointwise import ROUNDING, Bent, Pointwise
 from .steps import Factors, Made, Opaque, scaled
-from .weights import RandomWeights, have_zero_sum, identity
+from .weights import RandomWeights, are_like_random, have_zero_sum, identity
 
 VALUES = 2048  # pairs of a sample and a position that are treated together
 MOST_STORED = 1 << 30  # covariances of the values of all blocks
@@ -216,6 +216,12 @@ class Wide(Mixture):
         return float(self._with_first[-1])
 
     @property
+    def has_mean(self) -> bool:
+        """Whether the mean of units is not 0."""
+        (field,) = self.applied.fields
+        return bool(field.mean.any())
+
+    @property
     def gain(self) -> float:
         """Of the squared gradient, from these values back to the first."""
         known = self.applied.jacobian
@@ -288,6 +294,8 @@ class Wide(Mixture):
             rule = "random rows are centred over all channels"
             raise TypeError(explain(got, rule, "weights='given'"))
         shifts = np.broadcast_to(weights.bias, outputs)
+        if self.pairs:
+            _check_units_are_alike(rows, shifts)
         # the covariance over the channels of a sample lacks the variance of their mean
         is_of_sample = zero_sum and before.exact and not self.pairs
         drawn = RandomWeights(
@@ -507,6 +515,18 @@ class Wide(Mixture):
         ]
         others = [other for _, _, other in found]
         return np.array([square, same, np.average(others, weights=pairs) if any(pairs) else 0.0])
+
+
+def _check_units_are_alike(rows: HostArray, shifts: HostArray) -> None:
+    """Pairs stand for all networks of a kind, so nothing but chance tells their units apart."""
+    if not are_like_random(rows):
+        got = f"weights {rows.shape} whose rows are not like random ones"
+        rule = "theory takes rows that are independent, of mean 0 and of one length"
+        raise NoRule(explain(got, rule, "tp.propagate(net, data=x), with the weights as they are"))
+    if (shifts != shifts[0]).any():
+        got = "biases that differ between units"
+        rule = "theory takes one bias for all units of a layer"
+        raise NoRule(explain(got, rule, "tp.propagate(net, data=x), with the biases as they are"))
 
 
 def _mean(x: Any) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..engine.arrays import Array, HostArray
-from ..engine.errors import StateError
+from ..engine.errors import StateError, parts_of
 from ..engine.loading import same_reference
 from ..report.files import read_regular, remove, write_whole
 from ..report.saving import decode, encode
@@ -155,8 +155,9 @@ def read(path: Path) -> Checkpoint:
     except StateError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
+        parts = parts_of(error)
         raise StateError(
-            f"{path}, which cannot be used ({error})",
+            f"{path}, which cannot be used ({parts[0] if parts else error})",
             "a checkpoint is whole",
             "the one before is used instead",
         ) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import data
-from ..engine.errors import StateError, explain
+from ..engine.errors import GradientError, StateError, explain
 from ..engine.loading import is_file_reference
 from ..parallel.launch import is_launched, launch
 from ..parallel.ranks import Ranks, world
@@ -139,13 +139,16 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
+REFUSALS = (ValueError, TypeError, LookupError, ImportError, OSError, GradientError)
+
+
 @contextmanager
 def wrong_arguments() -> Iterator[None]:
     """What is refused inside the block, before anything is computed or written, is a mistake in the
     arguments."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, ImportError, OSError) as error:
+    except REFUSALS as error:
         raise argparse.ArgumentError(None, str(error)) from error
 
 

@@ -4,16 +4,18 @@ line."""
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from .. import data, nn
-from ..engine.errors import explain
+from ..engine.errors import close_names, explain
 from ..engine.loading import from_file, is_file_reference, is_recorded, source_of
 from ..engine.registry import Registry
-from ..functional.activation import activations, as_activation
+from ..functional.activation import activations
 from ..nn.init import INITS
 from ..nn.normalizers import takes
+from ..nn.own import trainable_activation
 from ..nn.spec import GRAMMAR, parse
 
 LIMITS = {"above": "above", "low": "of at least", "high": "at most"}  # of numbers, in words
@@ -77,6 +79,25 @@ def names_network(text: str) -> bool:
     return is_file_reference(text) or text.isidentifier()
 
 
+def known_settings_only(config: type[Any]) -> type[Any]:
+    """Let a class of settings refuse one that it does not have in words."""
+    plain = config.__init__
+
+    @wraps(plain)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        known = [f.name for f in fields(config)]
+        for name in given:
+            if name not in known:
+                got = f"an unexpected setting, {config.__name__}({name}={given[name]!r})"
+                rule = f"its settings are {', '.join(known)}"
+                raise TypeError(explain(got, rule, close_names(name, known) or "leave it out"))
+        plain(self, *args, **given)
+
+    config.__init__ = init
+    return config
+
+
+@known_settings_only
 @dataclass(frozen=True)
 class Config:
     """Everything that decides how a run goes; wrong values are refused when it is made.
@@ -113,7 +134,7 @@ class Config:
         "relu",
         "activation of the hidden layers, by name or as file.py:name",
         table=activations,
-        convert=as_activation,
+        convert=trainable_activation,
     )
     spec: str | None = setting(
         None,

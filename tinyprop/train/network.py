@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import data, nn
-from ..engine.arrays import HostArray
-from ..engine.errors import ShapeError, explain
-from ..engine.graph import no_grad
+from ..engine.arrays import HostArray, from_host
+from ..engine.errors import GradientError, ShapeError, explain, parts_of
+from ..engine.graph import no_grad, recording
+from ..engine.loading import is_file_reference
 from ..engine.tensor import Tensor, tensor
-from ..nn.module import Module
+from ..nn.module import Module, visiting
 from ..nn.normalizers import as_normalizer
+from ..nn.own import in_words
 from ..nn.spec import outputs_of, parse, with_outputs
 from .config import Config
-from .own import in_words, make_network
+from .own import make_network
 
 LSUV_IMAGES = 100  # on which the weights of `init="lsuv"` are scaled
 Shape = tuple[int, ...]  # of one sample: (C, H, W), or (features,)
@@ -72,10 +74,11 @@ def check_outputs(config: Config, net: Module, images: HostArray, classes: int) 
         rule = "there is something to train: a tensor with requires_grad=True, as an attribute"
         raise ValueError(explain(f"{name} without parameters", rule, "tp.nn.Linear(...)"))
     try:
-        with no_grad(), nn.evaluating():
+        with recording(True), nn.evaluating():
             found: Any = net(tensor(images))
     except Exception as error:
         if config.net is None:
+            refuse_own_layers(config, error)
             raise
         got = f"{name}, which raises {in_words(error)}, for samples {images.shape}"
         rule = "it maps a batch of samples to outputs, one for each class"
@@ -87,9 +90,45 @@ def check_outputs(config: Config, net: Module, images: HostArray, classes: int) 
         got = f"{name} with outputs {found.shape[1:]} for samples {images.shape[1:]}"
         rule = f"it must have one output for each of {classes} classes"
         hint = f"a last layer with {classes} outputs"
-        if config.net is None:
+        if found.shape[:1] != (len(images),):
+            got = f"{name} with outputs {found.shape} for a batch {images.shape}"
+            rule = "its outputs have a row for each sample of the batch, in the same order"
+            hint = f"a forward that keeps the first axis: {(len(images), classes)}"
+        elif config.net is None:
             hint = "a last pool of the size of the image that is left: P(8,8,0,avg) for one of 8x8"
         raise ShapeError(got, rule, hint)
+    if not found.requires_grad:
+        got = f"{name} with outputs that have no gradient"
+        rule = "its weights are trained with gradients, which pass through its forward"
+        hint = "operators and tp.functional on tensors, without .data, .numpy() or tp.no_grad()"
+        raise GradientError(got, rule, hint)
+
+
+def check_last_batch(config: Config, net: Module, images: HostArray) -> None:
+    """Refuse a built network that would normalise a batch of one image over the batch alone."""
+    if config.net is not None or (len(images) - 1) % config.batch_size:
+        return
+
+    def visit(layer: Module, *arguments: Any, **keywords: Any) -> None:
+        if isinstance(layer, nn.BatchNorm) and arguments[0].size == arguments[0].shape[1]:
+            got = f"norm = {config.norm!r} with {len(images)} images in batches of "
+            got += f"{config.batch_size}"
+            rule = "the last batch would be one image, whose features have no standard deviation"
+            raise ValueError(explain(got, rule, "another batch_size or train_size, or norm"))
+
+    with no_grad(), nn.evaluating(), visiting(visit):
+        net(Tensor(from_host(images[:1], like=next(net.parameters()).data)))
+
+
+def refuse_own_layers(config: Config, error: Exception) -> None:
+    """Say in three parts what a network with a user's normaliser or activation raises."""
+    own = [name for name in ("norm", "activation") if is_file_reference(getattr(config, name))]
+    if not own or parts_of(error) is not None:
+        return
+    given = [f"{name} = {getattr(config, name).partition('#')[0]}" for name in own]
+    got = f"a network with {' and '.join(given)}, which raises {in_words(error)}"
+    rule = "a normaliser takes (N, C) and (N, C, H, W), and keeps the shape"
+    raise ValueError(explain(got, rule, "a forward that does so for both")) from error
 
 
 # -- a network that the settings describe

@@ -7,10 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import Explained, StateError, explain
+from ..engine.errors import StateError, explain
 from ..engine.loading import from_file, is_file_reference, source_of
 from ..nn.declare import is_ours
 from ..nn.module import Module, places
+from ..nn.own import in_words
 
 RULE = "it is a subclass of tp.nn.Module, or a function that returns a Module"
 Description = list[dict[str, Any]]  # of each module, what JSON can hold
@@ -57,12 +58,6 @@ def make_network(reference: str) -> Module:
     if not isinstance(made, Module):
         raise TypeError(explain(f"{name}(), which returns {type(made).__name__}", RULE, "Net"))
     return made
-
-
-def in_words(error: Exception) -> str:
-    """The kind of an error, and what it says; of one with three parts, the first."""
-    said = error.args[0] if isinstance(error, Explained) else str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {said}"
 
 
 def import_home(reference: str, description: Description) -> None:

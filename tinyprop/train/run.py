@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from .check import SUMS, write_sums
 from .config import Config
 from .display import Curves, Display, choose_display
 from .log import Log
+from .network import check_last_batch
 from .show import show_run
 from .step import evaluate
 from .training import Training
@@ -73,6 +75,7 @@ class Run(Training):
         ranks: Ranks | None = None,
     ):
         super().__init__(config, model, data, root, ranks)
+        check_last_batch(self.config, self.model, self.train.images)
         self.out = Path(out)
         self.say = say if self.ranks.first else lambda line: None
         self.is_quiet = not self.ranks.first
@@ -151,6 +154,8 @@ class Run(Training):
                 )
         except DivergenceError as error:
             got, rule, hint = error.args
+            if self.config.net is not None:
+                hint = hint.partition("; for norm=")[0]  # its layers are not chosen by a setting
             where = f"step {self.batch + 1} of epoch {self.epoch + 1}"
             raise DivergenceError(f"{got}, at {where}", rule, hint) from None
         self.batch += 1
@@ -252,6 +257,13 @@ class Run(Training):
         """Show nothing but what goes wrong."""
         self.say = lambda line: None
         self.is_quiet = True
+
+    def warn(self, line: str) -> None:
+        """Say what went wrong, even if quiet."""
+        if self.is_quiet and self.ranks.first:
+            print(line, file=sys.stderr)
+        else:
+            self.say(line)
 
     # -- files
 
@@ -362,7 +374,7 @@ class Run(Training):
         """The newest checkpoint that is whole, if it is one of this run."""
         found, complaints = checkpoint.newest(self.out)
         for complaint in complaints:
-            self.say(f"tinyprop: passed over {complaint}")
+            self.warn(f"tinyprop: passed over {complaint}")
         if found is not None:
             checkpoint.refuse_other_run(found, self.facts())
             for line in checkpoint.last_bits(found, self.facts()):

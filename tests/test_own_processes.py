@@ -94,7 +94,7 @@ def test_a_name_is_recorded_with_the_file_that_registered_it(path, config):
 
 
 def test_what_a_file_neither_defines_nor_registers(path):
-    words = "defines tp, F, bent, Half", "registers no 'bent_lime'"
+    words = "defines bent, Half", "registers no 'bent_lime'"
     assert_explained(ValueError, lambda: Config(activation=f"{path}:bent_lime"), *words)
     assert_explained(ValueError, lambda: Config(activation=f"{path}:relu"), "registers no 'relu'")
     assert_explained(ValueError, lambda: Config(norm=f"{path}:halfsize"), "no 'halfsize'")
